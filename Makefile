@@ -26,13 +26,14 @@ run: deps ## Build the module and start a server with it on 127.0.0.1 (PORT=6379
 
 test: test-deps ## Run all tests, including those with real servers
 	$(CARGO) build --package dlock --lib --profile checked
-	$(CARGO) test --workspace --no-fail-fast
+	$(CARGO) test --workspace --features dlock-client/tracing,dlock-client/metrics --no-fail-fast
 
 # cargo-deny takes minutes to build, so `check` uses it only if it is installed, and only for checks without network
 # whose result does not change over time. `make deny` installs it and checks advisories, too.
 check: test-deps ## What CI runs: format, lints, documentation, all tests
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --package dlock-client --all-targets --all-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --workspace check bans licenses sources; \
 	else echo "cargo-deny is not installed: not checked (make deny)"; fi
@@ -97,3 +98,4 @@ deps: ## Install missing packages for the build and the tests (Debian; elsewhere
 test-deps:
 	@scripts/deps test
 	@scripts/servers redis-8.2 valkey-9.1 >/dev/null
+	@scripts/prometheus >/dev/null

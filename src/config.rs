@@ -68,6 +68,9 @@ const MOST_WAITERS: i64 = 100_000_000;
 /// Limit: more request ids than fit into the memory of most machines.
 const MOST_REQUESTS: i64 = 100_000_000;
 
+/// Limit: each entry takes up to about 800 bytes.
+const MOST_LOG_ENTRIES: i64 = 10_000;
+
 static DEFAULT_LEASE: Setting =
     Setting::number("default-lease-ms", 30_000, 1, LEASE_MAX_MS.cast_signed());
 static FAIR_GRACE: Setting = Setting::number("fair-grace-ms", 5_000, 0, QUEUE_MAX_MS.cast_signed());
@@ -87,8 +90,12 @@ static REQUEST_MEMORY_MS: Setting =
 static REQUEST_MEMORY_MAX: Setting =
     Setting::number("request-memory-max", 1_000_000, 0, MOST_REQUESTS);
 
+static LOG_MAX_LEN: Setting = Setting::number("log-max-len", 128, 0, MOST_LOG_ENTRIES);
+static LOG_WAIT_MS: Setting = Setting::number("log-wait-ms", 10_000, 0, LEASE_MAX_MS.cast_signed());
+static LOG_HOLD_MS: Setting = Setting::number("log-hold-ms", 0, 0, LEASE_MAX_MS.cast_signed());
+
 /// All settings.
-pub static SETTINGS: [&Setting; 11] = [
+pub static SETTINGS: [&Setting; 14] = [
     &DEFAULT_LEASE,
     &FAIR_GRACE,
     &WAITERS_PER_KEY,
@@ -100,6 +107,9 @@ pub static SETTINGS: [&Setting; 11] = [
     &MAX_TOKEN_LEAD,
     &REQUEST_MEMORY_MS,
     &REQUEST_MEMORY_MAX,
+    &LOG_MAX_LEN,
+    &LOG_WAIT_MS,
+    &LOG_HOLD_MS,
 ];
 
 /// Number of changes of settings so far.
@@ -121,6 +131,9 @@ pub fn current(cluster: bool) -> Settings {
         max_token_lead_ms: MAX_TOKEN_LEAD.ms(),
         request_memory_ms: REQUEST_MEMORY_MS.ms(),
         request_memory_max: REQUEST_MEMORY_MAX.count(),
+        log_max_len: LOG_MAX_LEN.count(),
+        log_wait_ms: LOG_WAIT_MS.ms(),
+        log_hold_ms: LOG_HOLD_MS.ms(),
         cluster,
     }
 }

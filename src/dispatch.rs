@@ -7,7 +7,8 @@ use dlock_core::regime::{Gate, Role};
 use dlock_core::state::hold::NO_CLIENT;
 use dlock_core::turn::{Caller, Turn};
 use dlock_wire::permit::PermitId;
-use dlock_wire::request::{self, Apply, Channel, LatchOp, LockOp, Op, Read, Request, SemOp};
+use dlock_wire::reply::Shape as _;
+use dlock_wire::request::{self, Apply, Channel, LatchOp, LockOp, Log, Op, Read, Request, SemOp};
 use dlock_wire::table::CommandId;
 
 use crate::ffi::{self, Args, Ctx, Level, Mode, log};
@@ -33,7 +34,7 @@ fn carry_out(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>, slices: &[&[u8]]) {
         Err(error) => return ctx.reply_error(&format!("ERR {error}")),
     };
     let (first, keys) = match &request {
-        Request::Op(Op::Unblock(_)) => (0, &[][..]),
+        Request::Op(Op::Unblock(_)) | Request::Log(_) => (0, &[][..]),
         Request::Op(Op::Multi(op)) => (1, op.keys()),
         _ => (0, slices.get(..1).unwrap_or_default()),
     };
@@ -51,6 +52,7 @@ fn carry_out(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>, slices: &[&[u8]]) {
         Request::Op(op) => write(ctx, named, op),
         Request::Read(call) => read(ctx, named, call),
         Request::Apply(call) => apply(ctx, named, *call),
+        Request::Log(call) => log_of_events(ctx, *call),
     }
 }
 
@@ -154,6 +156,21 @@ fn read(ctx: Ctx<'_>, reached: Reached<'_>, call: &Read<'_>) {
         None => ctx.reply_error(BUSY),
     }
     ring_if_noted();
+}
+
+/// `DLOCK.LOG`.
+fn log_of_events(mut ctx: Ctx<'_>, call: Log) {
+    let answered = shell::with(|shell| match call {
+        Log::Get { count } => shell.machine.log().write(count, &mut ctx),
+        Log::Len => (shell.machine.log().len() as u64).write(&mut ctx),
+        Log::Reset => {
+            shell.machine.reset_log();
+            ctx.reply_ok();
+        }
+    });
+    if answered.is_none() {
+        ctx.reply_error(BUSY);
+    }
 }
 
 /// Before a reading command: processes pending notices, if that is allowed here.

@@ -1,7 +1,16 @@
 //! `INFO dlock`.
 
+use std::ffi::CStr;
+
 use crate::ffi::{self, InfoWriter};
 use crate::{inbox, parking, shell};
+
+/// The version of the module.
+const VERSION: &CStr =
+    match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+        Ok(version) => version,
+        Err(_) => c"",
+    };
 
 /// Writes the sections. In a crash report as few as possible: the heap may be damaged.
 pub fn write(to: &mut InfoWriter, crash: bool) {
@@ -18,6 +27,7 @@ pub fn write(to: &mut InfoWriter, crash: bool) {
         let machine = &shell.machine;
         let (blocked, queued) = machine.waits().count();
         if to.section(c"keys") {
+            to.text(c"version", VERSION);
             to.number(c"held_locks", machine.leases().held() as u64);
             to.number(c"leased_permits", machine.leases().permits());
             to.number(c"keys_entered", machine.leases().len() as u64);
@@ -54,6 +64,11 @@ pub fn write(to: &mut InfoWriter, crash: bool) {
             to.number(c"replaced", counters.replaced);
             to.number(c"unclaimed", counters.unclaimed);
             to.number(c"panics_caught", ffi::panics());
+        }
+        if to.section(c"latency") {
+            for (name, numbers) in machine.latency().lines() {
+                to.numbers(&name, &numbers);
+            }
         }
     });
 }

@@ -144,7 +144,7 @@ pub fn with<R>(f: impl FnOnce(&mut Shell) -> R) -> Option<R> {
         let shell = shell.as_mut()?;
         if shell.settings_seen != config::changes() {
             shell.settings_seen = config::changes();
-            shell.machine.settings = config::current(is_cluster());
+            shell.machine.configure(|settings| *settings = config::current(is_cluster()));
         }
         shell.machine.set_gate(Gate::Unknown);
         Some(f(shell))

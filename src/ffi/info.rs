@@ -28,6 +28,36 @@ impl InfoWriter {
             unsafe { api!(RedisModule_InfoAddFieldULongLong(self.raw, name.as_ptr(), value)) };
         }
     }
+
+    /// Adds the field `dlock_<name>` with a text.
+    pub fn text(&mut self, name: &CStr, value: &CStr) {
+        if self.open {
+            // SAFETY: as above; the server copies both C strings.
+            unsafe {
+                api!(RedisModule_InfoAddFieldCString(self.raw, name.as_ptr(), value.as_ptr()))
+            };
+        }
+    }
+
+    /// Adds the field `dlock_<name>` with several numbers: `one=1,two=2`.
+    pub fn numbers(&mut self, name: &str, values: &[(String, u64)]) {
+        if !self.open {
+            return;
+        }
+        let name = super::c_string(name);
+        // SAFETY: valid during the call of `report`; the server copies the C string. The field is closed below, before
+        // another one begins.
+        if !ok(unsafe { api!(RedisModule_InfoBeginDictField(self.raw, name.as_ptr())) }) {
+            return;
+        }
+        for (name, value) in values {
+            let name = super::c_string(name);
+            // SAFETY: as above; within a field that is open.
+            unsafe { api!(RedisModule_InfoAddFieldULongLong(self.raw, name.as_ptr(), *value)) };
+        }
+        // SAFETY: as above; this closes the field that is open.
+        unsafe { api!(RedisModule_InfoEndDictField(self.raw)) };
+    }
 }
 
 /// Registers the report. Only while the module is loading.

@@ -269,7 +269,7 @@ async fn a_hold_is_bound_again_where_its_slot_went() {
         let failover = Instant::now();
         if asks {
             let neighbour = client.lock(format!("{{{key}}}:neighbour"));
-            within("the try", neighbour.try_acquire())
+            let _ = within("the try", neighbour.try_acquire())
                 .await
                 .unwrap()
                 .unwrap()
@@ -285,7 +285,7 @@ async fn a_hold_is_bound_again_where_its_slot_went() {
         println!("asks: {asks}: bound again {:?} after the failover", failover.elapsed());
         assert_eq!(guard.lost_now(), None);
         until("more time than the binding leaves", || guard.valid_for() > rest).await;
-        within("a release", guard.release()).await.unwrap();
+        let _ = within("a release", guard.release()).await.unwrap();
         nodes.all()[primary].left_over_check();
     }
 }

@@ -31,7 +31,7 @@ fn each_handle_takes_and_gives_back() {
     let permits = semaphore.acquire().unwrap();
     assert!(semaphore.try_acquire().unwrap().is_none());
     assert!(!permits.permit_id().is_empty());
-    permits.release().unwrap();
+    let _ = permits.release().unwrap();
     assert!(client.semaphore("counter").init(2).unwrap());
     assert!(client.semaphore("counter").take(2).unwrap());
     assert!(!client.semaphore("counter").take_timeout(1, Duration::from_millis(10)).unwrap());
@@ -51,7 +51,7 @@ fn each_handle_takes_and_gives_back() {
     let all = client.multi_lock(["a", "b"]).acquire().unwrap();
     assert_eq!(all.tokens().len(), 2);
     assert!(client.any_lock(["a", "b"]).try_acquire().unwrap().is_none());
-    all.release().unwrap();
+    let _ = all.release().unwrap();
     let one = client.striped_lock("stripe", 2).acquire().unwrap();
     assert!(one.key().starts_with(b"{stripe}:"));
     drop(one);
@@ -73,7 +73,7 @@ fn threads_take_turns() {
                     let guard = lock.acquire().unwrap();
                     let n: i64 = plain.cmd(&["GET", "n"]).text().parse().unwrap();
                     plain.cmd(&["SET", "n", &(n + 1).to_string()]);
-                    guard.release().unwrap();
+                    let _ = guard.release().unwrap();
                 }
             });
         }
@@ -116,7 +116,7 @@ fn holds_stay_alive_while_the_program_does_something_else() {
     let held = || server.cmd(&["DLOCK.INFO", "l"]).field("held-ms").int();
     wait_until("three leases have passed", || held() > 6_000);
     assert_eq!(guard.lost_now(), None);
-    guard.release().unwrap();
+    let _ = guard.release().unwrap();
     server.left_over_check();
 }
 
@@ -208,7 +208,7 @@ fn it_works_inside_spawn_blocking() {
                 assert!(lock.with(|guard| guard.token() > 0).unwrap());
                 drop(lock.acquire().unwrap());
                 let quorum = QuorumLock::new([client], "q");
-                quorum.acquire().unwrap().release().unwrap();
+                let _ = quorum.acquire().unwrap().release().unwrap();
             });
             work.await.unwrap();
         });

@@ -52,7 +52,7 @@ async fn the_next_in_the_queue_need_not_wait_for_a_client_that_closed() {
                     assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
                 }
                 let begin = Instant::now();
-                holder.release().await.unwrap();
+                let _ = holder.release().await.unwrap();
                 within("the next", behind).await.unwrap().unwrap();
                 assert!(begin.elapsed() < PROMPTLY, "{key}: {:?}", begin.elapsed());
             }
@@ -205,7 +205,7 @@ async fn an_unpolled_future_keeps_no_place() {
             assert_eq!(variant.waiters(&server, key), 0, "{key}");
             let error = within("the acquire", acquiring).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Closed);
-            holder.release().await.unwrap();
+            let _ = holder.release().await.unwrap();
         }
     })
     .await;

@@ -40,7 +40,7 @@ async fn keys_are_found_where_they_are() {
                     async move { lock.acquire().await.unwrap() }
                 });
                 until("the place", || variant.waiters(node, key) == 1).await;
-                guard.release().await.unwrap();
+                let _ = guard.release().await.unwrap();
                 let guard = within("the waiter", waiting).await.unwrap();
                 node.cmd(&[&variant.command("BREAK"), key]).ok();
                 assert_eq!(within("lost()", guard.lost()).await, Lost::Broken);
@@ -187,7 +187,7 @@ async fn slots_move_under_load() {
     println!("all went on {:?} after the last move", start.elapsed());
     assert_eq!(guard.lost_now(), None);
     guard.renew(Duration::from_secs(20)).await.unwrap();
-    within("a release", guard.release()).await.unwrap();
+    let _ = within("a release", guard.release()).await.unwrap();
     load.stop().await;
     nodes.left_over_check();
 }
@@ -215,9 +215,9 @@ async fn waiters_follow_their_slot() {
         let moved = Instant::now();
         until("the places at the new node", || variant.waiters(target, key) == 3).await;
         println!("{variant:?}: all there {:?} after the move", moved.elapsed());
-        within("a release", guard.release()).await.unwrap();
+        let _ = within("a release", guard.release()).await.unwrap();
         for task in waiting {
-            within("a waiter", task).await.unwrap();
+            let _ = within("a waiter", task).await.unwrap();
         }
     }
     nodes.left_over_check();
@@ -245,9 +245,9 @@ async fn a_replica_takes_over_for_a_node_that_died() {
     let node = &nodes.all()[replica];
     assert_eq!(guard.lost_now(), None);
     assert_eq!(number(&node.cmd(&["DLOCK.INFO", key]), "holds"), 1);
-    within("a release", guard.release()).await.unwrap();
+    let _ = within("a release", guard.release()).await.unwrap();
     let again = client.lock(key);
-    within("the acquire", again.acquire()).await.unwrap().release().await.unwrap();
+    let _ = within("the acquire", again.acquire()).await.unwrap().release().await.unwrap();
 
     // From now on no other client renews there.
     let renewals = || node.info("commandstats").get("cmdstat_DLOCK.RENEW").cloned();
@@ -258,7 +258,7 @@ async fn a_replica_takes_over_for_a_node_that_died() {
     })
     .await;
     assert_eq!(number(&node.cmd(&["DLOCK.INFO", held]), "holds"), 1);
-    within("a release", holding.release()).await.unwrap();
+    let _ = within("a release", holding.release()).await.unwrap();
     node.left_over_check();
 }
 
@@ -273,6 +273,6 @@ async fn a_slow_node_without_others_is_waited_for() {
     let url = format!("redis-cluster://127.0.0.1:{}", proxy.port());
     let client = within("connecting", Client::connect(&url)).await.unwrap();
     let guard = within("the acquire", client.lock("k").acquire()).await.unwrap();
-    within("the release", guard.release()).await.unwrap();
+    let _ = within("the release", guard.release()).await.unwrap();
     node.left_over_check();
 }

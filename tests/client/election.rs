@@ -8,7 +8,10 @@ use std::{
 use dlock_client::{Client, Election, Leader};
 use dlock_testing::{Guarded, Proxy, Reply as _, Sentinels, Server};
 
-use crate::support::{PATIENCE, number, quick, start, until, within};
+use crate::places::Place;
+use crate::support::{PATIENCE, number, quick, start, start_on, until, within};
+
+on_both!(candidates_lead_one_after_the_other);
 
 /// What an observer has seen.
 type Seen = Arc<Mutex<Vec<Leader>>>;
@@ -34,9 +37,8 @@ fn check_order(seen: &Seen) -> Vec<Leader> {
     seen
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn candidates_lead_one_after_the_other() {
-    let (server, client) = start().await;
+async fn candidates_lead_one_after_the_other<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     let election = client.election("scheduler");
     assert_eq!(election.leader().await.unwrap(), None);
     let (seen, observer) = observe(&election);
@@ -46,7 +48,7 @@ async fn candidates_lead_one_after_the_other() {
         let next = tokio::spawn(async move { next.campaign().await });
         if let Some(leadership) = last.take() {
             let leadership: dlock_client::Leadership = leadership;
-            leadership.resign().await.unwrap();
+            let _ = leadership.resign().await.unwrap();
         }
         let leadership = within("the campaign", next).await.unwrap().unwrap();
         let leader = election.leader().await.unwrap().expect("a leader");
@@ -165,7 +167,7 @@ async fn a_leader_that_is_killed_is_followed_after_its_bind_time() {
             let time = killed.elapsed();
             assert!(time >= bind, "{time:?}");
             times.push(time);
-            leadership.resign().await.unwrap();
+            let _ = leadership.resign().await.unwrap();
         }
         times.sort_unstable();
         println!("BIND {bind:?}: p50 {:?}, p99 {:?} of {}", times[20], times[39], times.len());
@@ -197,7 +199,7 @@ async fn a_leader_that_is_cut_off_is_followed_after_its_bind_time() {
     until("the next leader to be seen", || seen.lock().unwrap().len() == 2).await;
     check_order(&seen);
     observer.abort();
-    next.resign().await.unwrap();
+    let _ = next.resign().await.unwrap();
     drop(leadership);
     client.close().await.unwrap();
     server.left_over_check();

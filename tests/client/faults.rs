@@ -1,6 +1,7 @@
 //! Faults of networks and servers: lost replies, cut connections, black holes, and servers that hang, die and return.
 
 mod finished;
+mod flight;
 mod killed;
 mod paused;
 mod replies;

@@ -87,7 +87,7 @@ async fn a_forged_message_grants_nothing() {
         server.cmd(&[&format!("{family}.RELEASE"), "k", "h"]).int();
         let guard = within("the grant", waiting).await.unwrap();
         assert!(guard.token() > held.cast_unsigned());
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
     for write in [false, true] {
         let lock = client.rw_lock("k");
@@ -96,7 +96,7 @@ async fn a_forged_message_grants_nothing() {
         let waiting = in_background(async move { lock.acquire().await });
         forge(&server, "DRW", largest, &waiting).await;
         server.cmd(&["DRW.RELEASE", "k", "h", "WRITE"]).int();
-        within("the grant", waiting).await.unwrap().release().await.unwrap();
+        let _ = within("the grant", waiting).await.unwrap().release().await.unwrap();
     }
     // Any client that knows the id of a permit can renew it: a forged message must not cause that either.
     let permit = server.cmd(&["DSEM.ACQUIRE", "k", "h", "LIMIT", "1", "EX", "600"]).text();
@@ -105,6 +105,6 @@ async fn a_forged_message_grants_nothing() {
     forge(&server, "DSEM", &permit, &waiting).await;
     assert_eq!(calls(&server, "DSEM.RENEW"), 0);
     server.cmd(&["DSEM.RELEASE", "k", &permit]).int();
-    within("the grant", waiting).await.unwrap().release().await.unwrap();
+    let _ = within("the grant", waiting).await.unwrap().release().await.unwrap();
     server.left_over_check();
 }

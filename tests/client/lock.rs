@@ -59,7 +59,7 @@ async fn a_lock_is_taken_and_given_back<P: Place>() {
 
         let guard = variant.lock(&other, "k").acquire().await.unwrap();
         assert!(guard.token() > token);
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         server.left_over_check();
     }
 }
@@ -76,11 +76,11 @@ async fn waiters_are_served_in_order<P: Place>() {
             tasks.push(tokio::spawn(async move {
                 let guard = lock.acquire().await.unwrap();
                 order.lock().unwrap().push((n, guard.token()));
-                guard.release().await.unwrap();
+                let _ = guard.release().await.unwrap();
             }));
             until("the place in the queue", || variant.waiters(&server, "k") == n + 1).await;
         }
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         for task in tasks {
             within("a waiter", task).await.unwrap();
         }
@@ -108,7 +108,7 @@ async fn a_wait_with_a_limit_ends_by_it<P: Place>() {
             async move { lock.acquire_timeout(Duration::from_secs(20)).await }
         });
         until("the place in the queue", || variant.waiters(&server, "k") == 1).await;
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let guard = within("the waiter", waiting).await.unwrap().unwrap().unwrap();
         assert_eq!(guard.release().await.unwrap(), Released::Remaining(0));
         // Beyond the range of any clock.
@@ -132,7 +132,7 @@ async fn a_cancelled_wait_leaves_no_place<P: Place>() {
         until("the second place", || variant.waiters(&server, "k") == 2).await;
         first.abort();
         until("the first place to go", || variant.waiters(&server, "k") == 1).await;
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let guard = within("the second waiter", second).await.unwrap().unwrap();
         drop(guard);
         server.left_over_check();
@@ -158,7 +158,7 @@ async fn a_cancel_at_any_moment_leaves_nothing<P: Place>() {
                 let release = async {
                     if let Some(guard) = holder {
                         tokio::time::sleep(limit).await;
-                        guard.release().await.unwrap();
+                        let _ = guard.release().await.unwrap();
                     }
                 };
                 let (taken, ()) = tokio::join!(cancelled, release);
@@ -190,7 +190,7 @@ async fn a_named_owner_that_gives_up_and_asks_again_is_served<P: Place>() {
                 async move { named.acquire().await }
             });
             tokio::time::sleep(Duration::from_micros(dice.below(2_000))).await;
-            holder.release().await.unwrap();
+            let _ = holder.release().await.unwrap();
             let limit = SOON;
             let guard = tokio::time::timeout(limit, again).await;
             let guard =
@@ -299,7 +299,7 @@ async fn a_named_owner_re_enters_an_announced_grant<P: Place>() {
             async move { lock.acquire().await.unwrap() }
         });
         until("the place", || variant.waiters(&server, "k") == 1).await;
-        holder.release().await.unwrap();
+        let _ = holder.release().await.unwrap();
         let first = within("the waiter", waiting).await.unwrap();
         let refused = lock.clone().no_reentry().try_acquire().await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Reentry, "{variant:?}");
@@ -371,10 +371,10 @@ async fn a_cycle_is_refused_and_a_place_is_taken_over<P: Place>() {
         let error = within("the cycle", lock("k1", "b").acquire()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Deadlock);
         assert!(error.text().contains("k1"), "{error}");
-        b.release().await.unwrap();
+        let _ = b.release().await.unwrap();
         let c = within("the waiter", waiting).await.unwrap().unwrap();
-        a.release().await.unwrap();
-        c.release().await.unwrap();
+        let _ = a.release().await.unwrap();
+        let _ = c.release().await.unwrap();
         server.left_over_check();
     }
 }

@@ -13,6 +13,7 @@ mod places;
 
 mod bindings;
 mod blocking;
+mod blocking_flight;
 mod cancel;
 mod close;
 mod cluster;

@@ -32,7 +32,7 @@ async fn a_holder_that_hangs_loses_the_lock_after_max_hold() {
     let error = hung.renew(LEASE).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost { reason: Lost::MaxHold, finished: false });
     assert_eq!(hung.release().await.unwrap(), Released::Gone);
-    next.release().await.unwrap();
+    let _ = next.release().await.unwrap();
 
     // Work is cancelled; without the option it goes on.
     let done = within("the work", lock.with(async |_| std::future::pending::<()>().await)).await;
@@ -121,7 +121,7 @@ async fn every_handle_has_max_hold() {
     // One that is released before is not lost later.
     let early = QuorumLock::new([client.clone()], "q").max_hold(MAX).acquire().await.unwrap();
     let hold = early.hold();
-    early.release().await.unwrap();
+    let _ = early.release().await.unwrap();
     assert_eq!(hold.lost_now(), None);
     drop((fair, read, permit, several, any, quorum, other));
     server.left_over_check();

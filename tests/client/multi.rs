@@ -52,7 +52,7 @@ async fn all_keys_or_none<P: Place>() {
         async move { both.acquire().await.unwrap() }
     });
     until("the place", || waiters(&server, "b") == 1).await;
-    single.release().await.unwrap();
+    let _ = single.release().await.unwrap();
     let guard = within("both", waiting).await.unwrap();
     server.cmd(&["DLOCK.BREAK", "a"]).ok();
     assert_eq!(within("lost()", guard.lost()).await, Lost::Broken);
@@ -106,7 +106,7 @@ async fn a_cancelled_wait_for_several_leaves_nothing<P: Place>() {
         let release = async {
             if let Some(guard) = holder {
                 tokio::time::sleep(limit).await;
-                guard.release().await.unwrap();
+                let _ = guard.release().await.unwrap();
             }
         };
         tokio::join!(cancelled, release);
@@ -123,11 +123,11 @@ async fn a_long_wait_does_not_eat_the_lease<P: Place>() {
     let multi = wait(client.multi_lock(["a", "b"]).lease(lease));
     until("the place", || waiters(&server, "a") == 1).await;
     tokio::time::sleep(lease * 6 / 5).await;
-    holder.release().await.unwrap();
+    let _ = holder.release().await.unwrap();
     let guard = within("both", multi).await.unwrap();
     assert_eq!(guard.lost_now(), None);
     assert!(guard.valid_for() > lease / 10, "{:?}", guard.valid_for());
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     server.left_over_check();
 }
 
@@ -170,7 +170,7 @@ async fn any_one_of_several<P: Place>() {
     until("the waiter", || server.blocked_clients() == 1).await;
     let second = guards.remove(1);
     let freed = second.key().to_vec();
-    second.release().await.unwrap();
+    let _ = second.release().await.unwrap();
     let guard = within("the waiter", waiting).await.unwrap();
     assert_eq!(guard.key(), freed);
     drop(guards.pop());

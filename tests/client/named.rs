@@ -103,7 +103,7 @@ async fn missing_rights_are_reported_at_connect() {
         client.close().await.unwrap();
     }
     let client = connect_as(&server, &format!("{hears} {works} +dlock.release")).await.unwrap();
-    client.lock("app:k").acquire().await.unwrap().release().await.unwrap();
+    let _ = client.lock("app:k").acquire().await.unwrap().release().await.unwrap();
     server.left_over_check();
 }
 
@@ -115,6 +115,6 @@ async fn a_missing_module_is_reported_with_what_to_do() {
     assert!(error.text().contains("loadmodule"), "{error}");
     names(&error, None, Some(&format!("127.0.0.1:{}", plain.port())));
     let (server, client) = start().await;
-    client.lock("k").acquire().await.unwrap().release().await.unwrap();
+    let _ = client.lock("k").acquire().await.unwrap().release().await.unwrap();
     server.left_over_check();
 }

@@ -12,7 +12,15 @@ use dlock_client::{Client, Error, ErrorKind, Hold, Lock, Once};
 use dlock_testing::{Reply as _, Sentinels, Server};
 use tokio::sync::Notify;
 
-use crate::support::{number, quick, start, until, within};
+use crate::places::Place;
+use crate::support::{number, quick, start, start_on, until, within};
+
+on_both! {
+    when_the_run_fails_the_next_call_runs,
+    a_lost_hold_cancels_the_run_and_another_runs,
+    a_wait_for_the_runs_of_others_has_its_time,
+    a_call_that_is_dropped_is_no_run,
+}
 
 /// The runs of one piece of work, as its receiver sees them.
 #[derive(Clone, Default)]
@@ -104,11 +112,10 @@ async fn ten_thousand_requests_compute_one_entry_over_one_connection() {
     server.left_over_check();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_the_run_fails_the_next_call_runs() {
-    let (server, client) = start().await;
+async fn when_the_run_fails_the_next_call_runs<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     let lock = client.lock("k");
-    let elsewhere = Client::connect(&server.url()).await.unwrap();
+    let elsewhere = server.client().await;
     let (runs, go_on) = (Runs::default(), Arc::new(Notify::new()));
     for how in ["error", "panic", "drop"] {
         let (begun, done) = runs.counts();
@@ -160,13 +167,12 @@ async fn when_the_run_fails_the_next_call_runs() {
     server.left_over_check();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_hold_cancels_the_run_and_another_runs() {
-    let (server, client) = start().await;
+async fn a_lost_hold_cancels_the_run_and_another_runs<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     let (runs, go_on) = (Runs::default(), Arc::new(Notify::new()));
     let first = spawn_run(&client.lock("k"), &runs, &go_on);
     until("the run to begin", || runs.counts().0 == 1).await;
-    let elsewhere = Client::connect(&server.url()).await.unwrap();
+    let elsewhere = server.client().await;
     let second = spawn_run(&elsewhere.lock("k"), &runs, &go_on);
     let observers = || number(&server.cmd(&["DLOCK.INFO", "k"]), "observers");
     until("the second to wait", || observers() == 1).await;
@@ -182,13 +188,12 @@ async fn a_lost_hold_cancels_the_run_and_another_runs() {
     server.left_over_check();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wait_for_the_runs_of_others_has_its_time() {
-    let (server, client) = start().await;
+async fn a_wait_for_the_runs_of_others_has_its_time<P: Place>() {
+    let (server, client) = start_on::<P>().await;
     let (runs, go_on) = (Runs::default(), Arc::new(Notify::new()));
     let first = spawn_run(&client.lock("k"), &runs, &go_on);
     until("the run to begin", || runs.counts().0 == 1).await;
-    let elsewhere = Client::connect(&server.url()).await.unwrap();
+    let elsewhere = server.client().await;
     for lock in [client.lock("k"), elsewhere.lock("k")] {
         let none =
             lock.run_once_timeout(Duration::from_millis(30), |_| async { Ok::<_, Error>(()) });
@@ -270,10 +275,9 @@ async fn every_call_is_answered_through_a_failover() {
 }
 
 /// A call that gives up at any moment has run nothing, whatever the server has granted to it by then.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_is_dropped_is_no_run() {
-    let (server, client) = start().await;
-    let elsewhere = Client::connect(&server.url()).await.unwrap();
+async fn a_call_that_is_dropped_is_no_run<P: Place>() {
+    let (server, client) = start_on::<P>().await;
+    let elsewhere = server.client().await;
     let mut dice = dlock_testing::Dice::seeded(12);
     for n in 0..200 {
         let key = format!("k{n}");

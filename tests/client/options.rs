@@ -94,10 +94,17 @@ async fn times_out_of_range_are_refused_and_long_ones_work() {
     let guard = client.lock("k").acquire_timeout(Duration::MAX).await.unwrap().unwrap();
     let held = || number(&server.cmd(&["DLOCK.INFO", "k"]), "held-ms");
     until("it to be renewed", || held() > 4_000).await;
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     for wait in [Wait::Queue, Wait::Blocking] {
         let semaphore = client.semaphore("s").limit(1).wait(wait);
-        semaphore.acquire_timeout(Duration::MAX).await.unwrap().unwrap().release().await.unwrap();
+        let _ = semaphore
+            .acquire_timeout(Duration::MAX)
+            .await
+            .unwrap()
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
     drop(client.multi_lock(["k"]).acquire_timeout(Duration::MAX).await.unwrap().unwrap());
     assert!(client.latch("l").wait_timeout(Duration::MAX).await.unwrap());
@@ -119,7 +126,7 @@ async fn a_repeat_has_the_request_id_of_the_first() {
             // For an owner with only one user, the token alone makes a release safe to repeat.
             let lock = variant.lock(&client, "k").owner("me");
             let guard = within("the acquire", lock.acquire()).await.unwrap();
-            within("the release", guard.release()).await.unwrap();
+            let _ = within("the release", guard.release()).await.unwrap();
             assert_eq!(lost.fired(), 1);
             let ids: Vec<_> = proxy
                 .seen()
@@ -184,7 +191,7 @@ async fn a_grant_counts_when_the_replicas_have_it() {
         let lock = variant.lock(&client, "k");
         let guard = within("the acquire", lock.clone().replicas(1, SOON).acquire()).await.unwrap();
         assert_eq!(variant.holds(&replica, "k"), 1, "{variant:?}");
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let too_many = lock.clone().replicas(2, Duration::from_millis(1_500));
         for error in [
             within("the acquire", too_many.acquire()).await.unwrap_err(),
@@ -201,11 +208,11 @@ async fn a_grant_counts_when_the_replicas_have_it() {
             async move { lock.acquire().await.unwrap() }
         });
         until("the place", || variant.waiters(&server, "k") == 1).await;
-        holder.release().await.unwrap();
+        let _ = holder.release().await.unwrap();
         let guard = within("the waiter", waiting).await.unwrap();
         let owner = variant.info(&replica, "k").field("owner").bytes();
         assert_eq!(owner, guard.owner(), "{variant:?}");
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         server.left_over_check();
     }
 }
@@ -230,10 +237,10 @@ async fn private_connections_have_a_limit<P: Place>() {
     assert!(lock.try_acquire().await.unwrap().is_none());
     let queued = lock.clone().wait(Wait::Queue).acquire_timeout(Duration::from_millis(20)).await;
     assert!(queued.unwrap().is_none());
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     for task in waiting {
-        within("a waiter", task).await.unwrap();
+        let _ = within("a waiter", task).await.unwrap();
     }
-    within("a later one", lock.acquire()).await.unwrap().release().await.unwrap();
+    let _ = within("a later one", lock.acquire()).await.unwrap().release().await.unwrap();
     server.left_over_check();
 }

@@ -94,7 +94,7 @@ async fn two_of_five_may_be_down_but_not_three() {
     servers[4].kill9();
     let guard = lock.acquire().await.unwrap();
     assert!(lock.try_acquire().await.unwrap().is_none(), "held, not unreachable");
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 
     servers[0].kill9();
     let error = lock.try_acquire().await.unwrap_err();
@@ -108,7 +108,7 @@ async fn two_of_five_may_be_down_but_not_three() {
 
     servers[0].start_again();
     let guard = lock.acquire_timeout(PATIENCE).await.unwrap();
-    guard.expect("three are up again").release().await.unwrap();
+    let _ = guard.expect("three are up again").release().await.unwrap();
 }
 
 /// A server that is down for long, and locks that come and go: no requests for it accumulate.
@@ -128,7 +128,7 @@ async fn nothing_waits_for_a_server_that_is_down() {
     let patient = Duration::from_secs(10);
     let lock = move |key: String| QuorumLock::new(clients.clone(), key).server_timeout(patient);
     // From then on it is known to be down.
-    lock("first".to_owned()).acquire().await.unwrap().release().await.unwrap();
+    let _ = lock("first".to_owned()).acquire().await.unwrap().release().await.unwrap();
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = tasks();
     let most = Arc::new(AtomicU64::new(0));
@@ -157,7 +157,7 @@ async fn nothing_waits_for_a_server_that_is_down() {
     until("what was begun to end", || tasks() <= before + 10).await;
     servers[2].start_again();
     let guard = within("all", held_by_all(&lock("k".to_owned()), &servers)).await;
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     servers.iter().for_each(Server::left_over_check);
 }
 
@@ -223,7 +223,7 @@ async fn tokens_grow_when_the_server_with_the_fastest_clock_is_gone() {
     let lock = QuorumLock::new(clients(&servers, Duration::from_secs(30)).await, "k");
     let ahead = held_by_all(&lock, &servers).await;
     let token = ahead.token();
-    ahead.release().await.unwrap();
+    let _ = ahead.release().await.unwrap();
     servers[2].kill9();
     let guard = lock.acquire().await.unwrap();
     assert!(guard.token() > token, "{} after {token}", guard.token());

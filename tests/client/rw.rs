@@ -62,7 +62,7 @@ async fn readers_share_and_a_writer_does_not<P: Place>() {
         let writer = within("the writer", writer).await.unwrap();
         assert_eq!(waiters(&server), 2);
         read.check(writer.token()).await.unwrap();
-        writer.release().await.unwrap();
+        let _ = writer.release().await.unwrap();
         // They come together.
         let mut both = Vec::new();
         for reader in readers {
@@ -83,7 +83,7 @@ async fn an_owner_goes_up_and_down<P: Place>() {
         let reading = mine.acquire().await.unwrap();
         let writing = my_write.try_acquire().await.unwrap().expect("the only reader goes up");
         assert!(read.try_acquire().await.unwrap().is_none());
-        writing.release().await.unwrap();
+        let _ = writing.release().await.unwrap();
         let guest = read.try_acquire().await.unwrap().expect("the writer went down");
 
         // Two readers that upgrade would wait for each other.
@@ -96,7 +96,7 @@ async fn an_owner_goes_up_and_down<P: Place>() {
         let acquire = second.acquire_timeout(Duration::from_secs(5));
         let error = within("the second upgrade", acquire).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Deadlock);
-        guest.release().await.unwrap();
+        let _ = guest.release().await.unwrap();
         let writing = within("the upgrade", upgrade).await.unwrap();
         drop((writing, reading));
         until("the end", || is_free(&server)).await;
@@ -155,7 +155,7 @@ async fn writers_are_alone_under_load<P: Place>() {
                         assert!(before >= 0 && (step == 1 || before == 0), "{before} inside");
                         tokio::task::yield_now().await;
                         inside.fetch_sub(step, Ordering::SeqCst);
-                        guard.release().await.unwrap();
+                        let _ = guard.release().await.unwrap();
                     }
                 })
             })
@@ -175,7 +175,7 @@ async fn the_modes_of_one_owner_are_told_apart<P: Place>() {
         let holder = write.acquire().await.unwrap();
         let reading = waiting(&read.clone().owner("me"));
         until("the reader's place", || waiters(&server) == 1).await;
-        holder.release().await.unwrap();
+        let _ = holder.release().await.unwrap();
         let reading = within("the reader", reading).await.unwrap();
         // A guest keeps the same owner from writing.
         let guest = read.try_acquire().await.unwrap().unwrap();

@@ -57,9 +57,9 @@ async fn permits_are_leased_and_given_back<P: Place>() {
         drop(one);
         let wide = within("the wide one", wide).await.unwrap();
         assert_eq!(waiters(&server), 1);
-        wide.release().await.unwrap();
+        let _ = wide.release().await.unwrap();
         let narrow = within("the narrow one", narrow).await.unwrap();
-        narrow.release().await.unwrap();
+        let _ = narrow.release().await.unwrap();
 
         let error = semaphore.clone().count(4).acquire().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Limit);
@@ -132,7 +132,7 @@ async fn a_cancel_at_any_moment_leaves_no_permit<P: Place>() {
             let release = async {
                 if let Some(permit) = holder {
                     tokio::time::sleep(limit).await;
-                    permit.release().await.unwrap();
+                    let _ = permit.release().await.unwrap();
                 }
             };
             let (taken, ()) = tokio::join!(cancelled, release);

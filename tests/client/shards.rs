@@ -74,8 +74,8 @@ async fn grants(count: usize, lock: &Lock, waiters: impl Fn() -> i64) {
             async move { lock.acquire().await.unwrap().release().await.unwrap() }
         });
         until("the place", || waiters() == 1).await;
-        guard.release().await.unwrap();
-        within("the waiter", waiting).await.unwrap();
+        let _ = guard.release().await.unwrap();
+        let _ = within("the waiter", waiting).await.unwrap();
     }
 }
 
@@ -164,13 +164,13 @@ async fn a_server_that_does_not_know_snotify_is_asked_to_notify() {
         assert_eq!(with_snotify(), 1, "{variant:?}: tried once");
         grants(2, &lock, || variant.waiters(node, &key)).await;
         let several = client.multi_lock(["{t}a", "{t}b"]);
-        within("the acquire", several.acquire()).await.unwrap().release().await.unwrap();
+        let _ = within("the acquire", several.acquire()).await.unwrap().release().await.unwrap();
         assert_eq!(with_snotify(), 0, "{variant:?}: tried again");
         client.close().await.unwrap();
     }
     let client = without_polling().connect(&behind.url()).await.unwrap();
     let several = client.multi_lock(["{t}a", "{t}b"]);
-    within("the acquire", several.acquire()).await.unwrap().release().await.unwrap();
+    let _ = within("the acquire", several.acquire()).await.unwrap().release().await.unwrap();
     assert_eq!(with_snotify(), 1);
     client.close().await.unwrap();
     behind.nodes.left_over_check();
@@ -273,7 +273,7 @@ impl Waiting {
         let waiter = tokio::spawn(async move {
             let guard = lock.acquire().await.unwrap();
             let granted = Instant::now();
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
             granted
         });
         until("the place", || waiters() == 1).await;
@@ -283,7 +283,7 @@ impl Waiting {
     /// Hands the lock off to the waiter; returns the time.
     async fn hand_on(self, what: &str) {
         let start = Instant::now();
-        within("the release", self.guard.release()).await.unwrap();
+        let _ = within("the release", self.guard.release()).await.unwrap();
         let granted = within("the waiter", self.waiter).await.unwrap();
         println!("{what}: granted {:?} after the release", granted.duration_since(start));
     }
@@ -320,7 +320,8 @@ async fn messages_stay_in_the_shard(version: Option<&'static str>) {
     let client = without_polling().connect(&nodes.url()).await.unwrap();
     // The first key decides about the channel's slot.
     let first = key_on(&nodes, 0, 0);
-    within("the acquire", client.lock(&first).acquire()).await.unwrap().release().await.unwrap();
+    let guard = within("the acquire", client.lock(&first).acquire()).await.unwrap();
+    let _ = guard.release().await.unwrap();
     let any = &nodes.all()[0];
     let (slot, channel_slot) = (any.slot(&key), any.slot(&first));
     assert_ne!(slot, channel_slot);
@@ -422,7 +423,7 @@ async fn no_waiter_misses_its_grant() {
     // leaves the node and comes back. The server skips such a place, so it blocks no lock.
     for (n, key) in keys.iter().enumerate() {
         let lock = Variant::ALL[n % 4].lock(&client, key);
-        within("the acquire", lock.acquire()).await.unwrap().release().await.unwrap();
+        let _ = within("the acquire", lock.acquire()).await.unwrap().release().await.unwrap();
     }
     client.close().await.unwrap();
     let held = |node: &Server| node.info_number("dlock", "held_locks") == 0;
@@ -450,7 +451,7 @@ async fn no_reply_is_mixed_up_when_the_server_ends_a_subscription() {
                     assert!(guard.token() > last, "{} after {last}", guard.token());
                     last = guard.token();
                     within("a renewal", guard.renew(Duration::from_secs(20))).await.unwrap();
-                    within("a release", guard.release()).await.unwrap();
+                    let _ = within("a release", guard.release()).await.unwrap();
                     rounds[n].fetch_add(1, Ordering::Relaxed);
                 }
             })

@@ -33,8 +33,8 @@ async fn a_second_acquire_with_a_shorter_lease_does_not_shorten_the_hold<P: Plac
     assert!(counted_on <= left, "{counted_on:?} of {left:?}");
     assert!(short.valid_for() <= SHORT);
     assert!(counted_on > SHORT, "{counted_on:?}");
-    short.release().await.unwrap();
-    long.release().await.unwrap();
+    let _ = short.release().await.unwrap();
+    let _ = long.release().await.unwrap();
     server.left_over_check();
 }
 
@@ -45,8 +45,8 @@ async fn the_same_with_several_locks<P: Place>() {
     let short = both.acquire().await.unwrap();
     let (counted_on, left) = (long.valid_for(), left(&server));
     assert!(counted_on <= left, "{counted_on:?} of {left:?}");
-    short.release().await.unwrap();
-    long.release().await.unwrap();
+    let _ = short.release().await.unwrap();
+    let _ = long.release().await.unwrap();
     server.left_over_check();
 }
 
@@ -60,7 +60,7 @@ async fn guards_that_share_a_bound_hold_end_with_its_connection() {
     let before = lock.clone().lease(LONG).acquire().await.unwrap();
     let bound = lock.clone().bind(REST).acquire().await.unwrap();
     let after = lock.lease(LONG).acquire().await.unwrap();
-    bound.release().await.unwrap();
+    let _ = bound.release().await.unwrap();
     proxy.refuse();
     proxy.cut(Cut::Reset);
     until("the end of the hold", || left(&server).is_zero()).await;
@@ -89,7 +89,7 @@ async fn guards_that_share_a_bound_hold_are_bound_again_together() {
     until("the hold to be bound again", || bound.valid_for() > SHORT / 6).await;
     let (counted_on, left) = (long.valid_for(), left(&server));
     assert!(counted_on <= left && counted_on > SHORT, "{counted_on:?} of {left:?}");
-    bound.release().await.unwrap();
-    long.release().await.unwrap();
+    let _ = bound.release().await.unwrap();
+    let _ = long.release().await.unwrap();
     server.left_over_check();
 }

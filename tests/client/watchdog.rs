@@ -87,7 +87,7 @@ async fn believe(server: Arc<Server>, client: Client, variant: Variant) {
     });
     until("the place", || variant.waiters(&server, key) == 1).await;
     tokio::time::sleep(LEASE / 3).await;
-    first.release().await.unwrap();
+    let _ = first.release().await.unwrap();
     let guard = within("the waiter", waiting).await.unwrap();
     let start = Instant::now();
     while start.elapsed() < LEASE * 2 {
@@ -103,7 +103,7 @@ async fn believe(server: Arc<Server>, client: Client, variant: Variant) {
         assert!(believed <= rest, "{variant:?}: {believed:?} believed, {rest:?} left");
         tokio::time::sleep(LEASE / 20).await;
     }
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 }
 
 /// The server may have executed a renewal, with or without its reply.
@@ -161,7 +161,7 @@ async fn renew_nothing(server: Arc<Server>, variant: Variant) {
     let client = short(&proxy.url()).await;
     let key = |name: &str| format!("{name} {variant:?}");
     let (released, dropped) = (&key("released"), &key("dropped"));
-    variant.lock(&client, released).acquire().await.unwrap().release().await.unwrap();
+    let _ = variant.lock(&client, released).acquire().await.unwrap().release().await.unwrap();
     drop(variant.lock(&client, dropped).acquire().await.unwrap());
     let own = variant.lock(&client, &key("own")).lease(LEASE * 3).acquire().await.unwrap();
     until("the release", || variant.is_free(&server, dropped)).await;
@@ -172,7 +172,7 @@ async fn renew_nothing(server: Arc<Server>, variant: Variant) {
     }
     let seen: Vec<_> = proxy.seen().into_iter().map(|seen| seen.command).collect();
     assert!(!seen.iter().any(|command| command[0].ends_with(b".RENEW")), "{variant:?}: {seen:?}");
-    own.release().await.unwrap();
+    let _ = own.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -265,7 +265,7 @@ async fn a_client_that_is_gone_keeps_nothing_alive() {
     tokio::time::sleep(LEASE * 2).await;
     assert_eq!(guard.lost_now(), None);
     assert_eq!(Variant::ALL[0].holds(&server, "k"), 1);
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     server.left_over_check();
 }
 
@@ -288,7 +288,7 @@ async fn a_busy_thread_does_not_lose_the_lock() {
     assert_eq!(guard.lost_now(), None);
     stop.store(true, Ordering::Relaxed);
     busy.await.unwrap();
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     server.left_over_check();
 }
 
@@ -355,16 +355,16 @@ async fn share(server: Arc<Server>, client: Client, variant: Variant) {
         believe(&inner, "inside");
         tokio::time::sleep(LEASE / 10).await;
     }
-    inner.release().await.unwrap();
+    let _ = inner.release().await.unwrap();
     believe(&outer, "alone");
-    outer.release().await.unwrap();
+    let _ = outer.release().await.unwrap();
     // A watched one outside, shortened by hand inside.
     let outer = lock.acquire().await.unwrap();
     let inner = lock.acquire().await.unwrap();
     inner.renew(LEASE / 2).await.unwrap();
     believe(&outer, "after the renewal by hand");
     believe(&inner, "after the renewal by hand");
-    inner.release().await.unwrap();
+    let _ = inner.release().await.unwrap();
     let start = Instant::now();
     while start.elapsed() < LEASE && outer.lost_now().is_none() {
         believe(&outer, "later");

@@ -9,6 +9,8 @@ use std::sync::OnceLock;
 
 use dlock_testing::Server;
 
+mod leader_http;
+
 #[test]
 fn counter() {
     let said = run("counter");

@@ -29,7 +29,7 @@ pub fn shortest(command: &Command, key: &str) -> Vec<String> {
         match (arg.kind, arg.bounds) {
             (ArgKind::Key, _) => key.to_owned(),
             (ArgKind::Integer, _) => "1".to_owned(),
-            (ArgKind::OneOf, _) => word(&arg.parts[0], key),
+            (ArgKind::OneOf | ArgKind::Block, _) => word(&arg.parts[0], key),
             (ArgKind::PureToken, _) => arg.token.unwrap().to_owned(),
             (_, Bounds::Uuid) => "0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70".to_owned(),
             _ => "o".to_owned(),
@@ -63,6 +63,8 @@ fn command_info_says_what_the_table_says() {
         let mut flags = owned(command.flags.split(' ').map(|flag| match flag {
             "deny-oom" => "denyoom",
             "deny-script" => "noscript",
+            "allow-loading" => "loading",
+            "allow-stale" => "stale",
             same => same,
         }));
         flags.insert("module".to_owned());
@@ -188,7 +190,7 @@ fn is_denied(reply: &Value) -> bool {
 fn acl_categories_allow_and_deny() {
     let server = Server::start();
     let with_categories = Kind::of_binary().has_module_acl_categories();
-    for category in ["read", "write", "fast", "slow", "blocking", "dangerous"] {
+    for category in ["read", "write", "fast", "slow", "blocking", "admin", "dangerous"] {
         let mut client = user(&server, &["~*", "&*", &format!("+@{category}")]);
         for command in COMMANDS {
             let may = with_categories && command.acl.contains(&category);

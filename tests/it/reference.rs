@@ -17,8 +17,15 @@ use dlock_wire::table::COMMANDS;
 use crate::support::{Blocked, Reply, Server};
 
 /// Fields of replies whose values differ between runs.
-const VARYING: [&str; 5] =
-    ["\"ttl-ms\"", "\"held-ms\"", "\"client-id\"", "\"waiting-ms\"", "\"remaining-ms\""];
+const VARYING: [&str; 7] = [
+    "\"ttl-ms\"",
+    "\"held-ms\"",
+    "\"client-id\"",
+    "\"waiting-ms\"",
+    "\"remaining-ms\"",
+    "\"id\"",
+    "\"time-ms\"",
+];
 
 /// The token in the examples; other tokens are recognized by their difference to it.
 const EXAMPLE_TOKEN: i64 = 1_767_225_600_123_456;

@@ -83,6 +83,21 @@ fn the_public_api_is_the_agreed_one() {
     }
 }
 
+/// Another major version of redis-rs must break no application that does not use it with this client.
+#[test]
+fn types_of_redis_convert_only_behind_the_feature() {
+    let of_redis = |line: &str| line.starts_with("impl From<redis::");
+    let mut checked = 0;
+    for file in files().iter().filter(|file| file.path.starts_with("crates/client/src/")) {
+        let lines: Vec<&str> = file.text.lines().collect();
+        for pair in lines.windows(2).filter(|pair| of_redis(pair[1])) {
+            assert_eq!(pair[0], "#[cfg(feature = \"redis\")]", "{}: {}", file.path, pair[1]);
+            checked += 1;
+        }
+    }
+    assert!(checked > 0, "found none to check");
+}
+
 #[test]
 fn an_item_of_several_lines_is_one_line() {
     let text = "pub fn a(\n    b: u8,\n    c: u8,\n) -> u8 {\n    1\n}\npub(crate) fn hidden() {}\n    pub d: u8,\n\

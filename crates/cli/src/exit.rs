@@ -1,11 +1,20 @@
 //! Exit codes, and how the command ends.
 
 use std::fmt;
+use std::io;
+use std::process::ExitCode;
 
 use dlock_client::{Error, ErrorKind};
+use serde_json::{Map, Value};
 
 /// Nothing found, or nothing done.
 pub const NOTHING: u8 = 1;
+/// Of `dlock ping`: a server has no module.
+pub const NO_MODULE: u8 = 2;
+/// Of `dlock ping`: a server is in quarantine.
+pub const QUARANTINE: u8 = 3;
+/// Of `dlock ping`: a server is a replica.
+pub const REPLICA: u8 = 4;
 /// Wrong usage: `EX_USAGE`, as in flock(1).
 pub const USAGE: u8 = 64;
 /// Server error: `EX_UNAVAILABLE`.
@@ -28,12 +37,41 @@ pub struct Failure {
     pub code: u8,
     /// The message for stderr; empty for none.
     pub text: String,
+    /// What the command found all the same: fields of the JSON object that reports the error.
+    pub found: Map<String, Value>,
 }
 
 impl Failure {
     /// Ends with the message `text` and the exit code `code`.
     pub fn new(code: u8, text: impl Into<String>) -> Self {
-        Self { code, text: text.into() }
+        Self { code, text: text.into(), found: Map::new() }
+    }
+
+    /// With what the command found. `found` is a JSON object.
+    pub fn with(mut self, found: Value) -> Self {
+        if let Value::Object(found) = found {
+            self.found = found;
+        }
+        self
+    }
+
+    /// Reports it: to people on stderr, and to programs that asked for JSON also on stdout.
+    pub fn report(self, json: bool) -> ExitCode {
+        if !self.text.is_empty() {
+            crate::say(&self.text);
+            if json {
+                // On one line, as the values of a stream. A failure to write cannot be reported.
+                let _ = crate::json::write_line(&mut io::stdout().lock(), &self.as_json());
+            }
+        }
+        ExitCode::from(self.code)
+    }
+
+    fn as_json(&self) -> Value {
+        let mut fields = self.found.clone();
+        fields.insert("error".to_owned(), self.text.clone().into());
+        fields.insert("exit-code".to_owned(), self.code.into());
+        fields.into()
     }
 
     /// An error of the client during the action `what`.
@@ -84,7 +122,7 @@ fn has_known_scheme(url: &str) -> bool {
 }
 
 /// Removes user and password, which stand before the `@`, for messages.
-fn without_password(url: &str) -> String {
+pub fn without_password(url: &str) -> String {
     match url.split_once("://") {
         Some((scheme, rest)) => {
             // In the URL of a Unix socket, user and password are elsewhere.

@@ -21,7 +21,8 @@ pub async fn break_hold(
     let shown = text::quoted(key);
     let failed = |error| Failure::of(format!("cannot break {shown}"), &error);
     let Some(info) = admin.info(key).await.map_err(failed)? else {
-        return Err(Failure::new(NOTHING, format!("there is no lock {shown}")));
+        let failure = Failure::new(NOTHING, format!("there is no lock {shown}"));
+        return Err(failure.with(json!({ "broken": 0 })));
     };
     let whose = args.whose.as_deref().map(OsStrExt::as_bytes);
     let broken = match (&info, whose) {
@@ -43,18 +44,17 @@ pub async fn break_hold(
         }
     };
     let broken = broken.map_err(failed)?;
-    if args.json {
-        json::write(out, &json!({ "broken": broken }))?;
-    }
     if broken == 0 {
         let text = match (&info, whose) {
             (Info::Semaphore(_), Some(id)) => format!("{shown} has no permit {}", text::bytes(id)),
             (_, Some(owner)) => format!("{} does not hold {shown}", text::quoted(owner)),
             (_, None) => format!("nobody holds {shown}"),
         };
-        return Err(Failure::new(NOTHING, text));
+        return Err(Failure::new(NOTHING, text).with(json!({ "broken": 0 })));
     }
-    if !args.json {
+    if args.json {
+        json::write(out, &json!({ "broken": broken }))?;
+    } else {
         let what = if matches!(info, Info::Semaphore(_)) { "permit" } else { "hold" };
         writeln!(out, "broken: {} of {}", text::plural(broken, what), text::bytes(key))?;
     }
@@ -71,15 +71,14 @@ pub async fn unblock(client: &Client, args: &Unblock, out: &mut impl Write) -> R
     let ended = client.admin().unblock(id, args.error).await;
     let ended =
         ended.map_err(|error| Failure::of(format!("cannot unblock client {id}"), &error))?;
-    if args.json {
-        json::write(out, &json!({ "unblocked": ended }))?;
-    }
     if !ended {
         let text =
             format!("client {id} has no blocked call (its number may be that of another server)");
-        return Err(Failure::new(NOTHING, text));
+        return Err(Failure::new(NOTHING, text).with(json!({ "unblocked": false })));
     }
-    if !args.json {
+    if args.json {
+        json::write(out, &json!({ "unblocked": true }))?;
+    } else {
         writeln!(out, "unblocked: client {id}")?;
     }
     Ok(())

@@ -175,8 +175,15 @@ impl<'a> Key<'a> {
 
 /// Writes the value and ends the line.
 pub fn write(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
-    let text = serde_json::to_string_pretty(value)?;
-    let mut rest = text.as_str();
+    write_text(out, &serde_json::to_string_pretty(value)?)
+}
+
+/// Writes the value on one line, for a stream of values.
+pub fn write_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    write_text(out, &serde_json::to_string(value)?)
+}
+
+fn write_text(out: &mut impl Write, mut rest: &str) -> io::Result<()> {
     // Such characters occur only in strings, where `\uXXXX` means the same.
     while let Some((at, sign)) = rest.char_indices().find(|&(_, sign)| moves_terminals(sign)) {
         let (before, after) = rest.split_at(at);

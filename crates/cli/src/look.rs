@@ -21,25 +21,38 @@ pub struct Seen {
 
 /// The INFO of each entry, in the same order, without the keys that no longer exist.
 pub async fn infos(admin: &Admin, entries: Vec<Entry>) -> Result<Vec<Seen>, Error> {
+    let ask = |entry: Entry| {
+        let admin = admin.clone();
+        async move {
+            let info = admin.info_of(&entry).await?;
+            Ok(info.map(|info| Seen { entry, info }))
+        }
+    };
+    Ok(each(entries, ask).await?.into_iter().flatten().collect())
+}
+
+/// Asks about each item, many at a time. The results are in the order of the items.
+pub async fn each<T, R, F>(items: Vec<T>, ask: impl Fn(T) -> F) -> Result<Vec<R>, Error>
+where
+    F: Future<Output = Result<R, Error>> + Send + 'static,
+    R: Send + 'static,
+{
     let places = Arc::new(Semaphore::new(AT_ONCE));
     let mut tasks = JoinSet::new();
-    for (at, entry) in entries.into_iter().enumerate() {
-        let (admin, places) = (admin.clone(), places.clone());
+    for (at, item) in items.into_iter().enumerate() {
+        let (places, answer) = (places.clone(), ask(item));
         tasks.spawn(async move {
             // It is never closed.
             let _place = places.acquire().await;
-            let info = admin.info_of(&entry).await;
-            (at, entry, info)
+            (at, answer.await)
         });
     }
     let mut all = Vec::with_capacity(tasks.len());
     while let Some(done) = tasks.join_next().await {
         // The panic of a task was already reported.
-        let Ok((at, entry, info)) = done else { continue };
-        if let Some(info) = info? {
-            all.push((at, Seen { entry, info }));
-        }
+        let Ok((at, answer)) = done else { continue };
+        all.push((at, answer?));
     }
     all.sort_unstable_by_key(|(at, _)| *at);
-    Ok(all.into_iter().map(|(_, seen)| seen).collect())
+    Ok(all.into_iter().map(|(_, answer)| answer).collect())
 }

@@ -7,12 +7,19 @@ mod connect;
 mod exit;
 mod free;
 mod json;
+mod log;
 mod look;
+mod metrics;
+mod pages;
+mod ping;
 mod run;
 mod show;
 mod table;
 mod text;
 mod top;
+mod usage;
+mod waits;
+mod watch;
 
 use std::io::{self, BufWriter, Write as _};
 use std::process::ExitCode;
@@ -22,17 +29,13 @@ use clap::Parser as _;
 use nix::sys::signal::Signal;
 
 use self::args::{Cli, Command};
-use self::exit::{Failure, SYSTEM, USAGE};
+use self::exit::{Failure, SYSTEM};
 use self::run::Ending;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => {
-            // Requested help is not an error; a failure to write it cannot be reported.
-            let _ = error.print();
-            return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
-        }
+        Err(error) => return usage::report(&error),
     };
     // One thread, because the terminal and its signals are set up per thread.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -43,18 +46,25 @@ fn main() -> ExitCode {
     match ending {
         Ok(Ending::Code(code)) => ExitCode::from(code),
         Ok(Ending::Signal(signal)) => end_by(signal),
-        Err(Failure { code, text }) => {
-            if !text.is_empty() {
-                say(&text);
-            }
-            ExitCode::from(code)
-        }
+        Err(failure) => failure.report(cli.command.wants_json()),
     }
 }
 
 async fn carry_out(cli: &Cli) -> Result<Ending, Failure> {
-    if let Command::Run(args) = &cli.command {
-        return run::run(connect::builder(&cli.tls)?, &cli.url, args).await;
+    match &cli.command {
+        Command::Run(args) => return run::run(connect::builder(&cli.tls)?, &cli.url, args).await,
+        Command::Metrics(args) => {
+            return metrics::print(connect::builder(&cli.tls)?, &cli.url, args).await;
+        }
+        Command::Exporter(args) => {
+            return metrics::serve(connect::builder(&cli.tls)?, &cli.url, args).await;
+        }
+        Command::Ping(args) => {
+            return ping::ping(connect::builder(&cli.tls)?, &cli.url, args).await;
+        }
+        Command::Completions(args) => return pages::completions(args),
+        Command::Man(args) => return pages::man(args),
+        _ => {}
     }
     // A user watches the screen: an early error is better than long retries.
     let builder = connect::builder(&cli.tls)?.retry_for(Duration::from_secs(3));
@@ -68,8 +78,17 @@ async fn carry_out(cli: &Cli) -> Result<Ending, Failure> {
         Command::Waiters(args) => show::waiters(&client, args, &mut out).await?,
         Command::Break(args) => free::break_hold(&client, args, &mut out).await?,
         Command::Unblock(args) => free::unblock(&client, args, &mut out).await?,
+        Command::Log(args) => log::log(&client, args, &mut out).await?,
+        Command::Why(args) => waits::why(&client, args, &mut out).await?,
+        Command::Graph(args) => waits::graph(&client, args, &mut out).await?,
+        Command::Watch(args) => watch::watch(&client, args, &mut out).await?,
         Command::Top(args) => ending = top::top(&client, args, &mut out).await?,
-        Command::Run(_) => {}
+        Command::Run(_)
+        | Command::Metrics(_)
+        | Command::Exporter(_)
+        | Command::Ping(_)
+        | Command::Completions(_)
+        | Command::Man(_) => {}
     }
     out.flush()?;
     Ok(ending)

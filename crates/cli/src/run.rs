@@ -2,6 +2,7 @@
 
 mod child;
 mod held;
+mod once;
 pub mod signals;
 mod terminal;
 
@@ -13,11 +14,12 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use dlock_client::{ClientBuilder, Lost, Released, Wait};
+use dlock_client::{Client, ClientBuilder, Lost, Released, Wait};
 use dlock_wire::names::LABEL_MAX;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::getpgrp;
+use tokio::time::timeout;
 
 use self::child::{Child, Ended};
 use self::held::{Held, Wanted};
@@ -38,6 +40,10 @@ pub enum Ending {
 /// How long the place in the queue outlives a killed process or a lost connection.
 const PLACE: Duration = Duration::from_secs(2);
 
+/// How long the release may take. After that the lock ends with its lease: the command has ended, and the programs that
+/// wait for its exit code matter more.
+const RELEASE_WITHIN: Duration = Duration::from_secs(2);
+
 /// Takes the lock, runs the command, releases the lock.
 pub async fn run(builder: ClientBuilder, url: &str, args: &Run) -> Result<Ending, Failure> {
     let mut signals = Signals::of(&FATAL).map_err(|error| system("signals", &error))?;
@@ -50,16 +56,12 @@ pub async fn run(builder: ClientBuilder, url: &str, args: &Run) -> Result<Ending
     };
     let shown = text::quoted(args.key.as_bytes());
     let (wanted, label) = (Wanted::new(args), label(args));
+    if args.once {
+        return once::run(&client, args, &wanted, &label, signals).await;
+    }
     let taken = tokio::select! {
         biased;
-        signal = signals.fatal() => {
-            tokio::select! {
-                // The remaining holds then end by themselves.
-                _ = client.close() => {}
-                _ = signals.fatal() => {}
-            }
-            return Ok(Ending::Signal(signal));
-        }
+        signal = signals.fatal() => return Ok(leave(&client, signal, &mut signals).await),
         taken = wanted.take(&client, args, &label) => {
             taken.map_err(|error| Failure::of(format!("cannot lock {shown}"), &error))?
         }
@@ -83,6 +85,16 @@ pub async fn run(builder: ClientBuilder, url: &str, args: &Run) -> Result<Ending
     Ok(ending(&ended, released, &shown))
 }
 
+/// A signal ends the wait: leaves the queue.
+async fn leave(client: &Client, signal: Signal, signals: &mut Signals) -> Ending {
+    tokio::select! {
+        // The remaining holds then end by themselves.
+        _ = client.close() => {}
+        _ = signals.fatal() => {}
+    }
+    Ending::Signal(signal)
+}
+
 /// The label for others: the name of the command. Not its arguments, which may be secrets.
 fn label(args: &Run) -> Vec<u8> {
     if let Some(label) = &args.label {
@@ -97,20 +109,29 @@ fn label(args: &Run) -> Vec<u8> {
 /// Whether the lock was still held. The user may interrupt the wait for the server.
 async fn release(held: Held, signals: &mut Signals, shown: &str) -> bool {
     let released = tokio::select! {
-        released = held.release() => released,
+        released = timeout(RELEASE_WITHIN, held.release()) => released,
         signal = signals.fatal() => {
             crate::say(&format!("{signal}: {shown} may not have been released; then it ends with its lease"));
             return true;
         }
     };
     match released {
-        Ok(Released::Gone) => false,
-        Ok(Released::Remaining(_) | Released::Already) => true,
-        Err(error) => {
+        Ok(Ok(Released::Gone)) => false,
+        Ok(Ok(Released::Remaining(_) | Released::Already)) => true,
+        Ok(Err(error)) => {
             crate::say(&format!("{shown} could not be released and ends with its lease: {error}"));
             true
         }
+        Err(_) => {
+            say_unreleased(shown);
+            true
+        }
     }
+}
+
+fn say_unreleased(shown: &str) {
+    let time = text::time(RELEASE_WITHIN);
+    crate::say(&format!("{shown} could not be released within {time} and ends with its lease"));
 }
 
 fn ending(ended: &Ended, released: bool, shown: &str) -> Ending {
@@ -155,6 +176,7 @@ fn say_lost(shown: &str, how: Lost) {
         Lost::Deleted => "its key was deleted",
         Lost::Disconnected => "its connection was lost",
         Lost::Flushed => "the database was flushed",
+        Lost::MaxHold => "it was held for the time of --max-hold",
         _ => "the server ended it",
     };
     crate::say(&format!("the lock {shown} is lost: {how}; ending the command"));

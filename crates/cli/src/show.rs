@@ -26,7 +26,7 @@ pub async fn ls(client: &Client, args: &Ls, out: &mut impl Write) -> Result<(), 
         // On stderr: stdout stays empty for an empty list.
         crate::say(&format!("no lock matches {}", text::quoted(args.pattern.as_bytes())));
     } else {
-        list(&seen).write(out, "")?;
+        list(&seen).write(out)?;
     }
     Ok(())
 }
@@ -142,11 +142,11 @@ pub fn page(
     }
     if let Some(table) = holds(info) {
         writeln!(out)?;
-        table.write(out, "")?;
+        table.write(out)?;
     }
     if !permits.is_empty() {
         writeln!(out)?;
-        of_permits(permits).write(out, "")?;
+        of_permits(permits).write(out)?;
     }
     Ok(())
 }
@@ -199,7 +199,7 @@ pub fn holds(info: &Info) -> Option<Table> {
 /// The permits that are out with a lease.
 pub fn of_permits(permits: &[PermitInfo]) -> Table {
     let mut table =
-        Table::new(&["PERMIT", "OWNER", ">COUNT", ">LEFT", ">HELD", ">CLIENT", "LABEL"]);
+        Table::new(&["=PERMIT", "OWNER", ">COUNT", ">LEFT", ">HELD", ">CLIENT", "LABEL"]);
     for permit in permits {
         table.row([
             permit.id.to_string(),
@@ -225,7 +225,7 @@ pub async fn waiters(client: &Client, args: &Waiters, out: &mut impl Write) -> R
     } else if found.is_empty() {
         crate::say(&format!("nobody waits for {}", text::quoted(key)));
     } else {
-        of_waiters(&found).write(out, "")?;
+        of_waiters(&found).write(out)?;
     }
     Ok(())
 }

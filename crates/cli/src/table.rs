@@ -1,6 +1,8 @@
-//! Aligned columns, with nothing cut.
+//! Aligned columns.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
+
+use ratatui::crossterm::terminal;
 
 /// Minimum width of a column on a narrow screen.
 const NARROWEST: usize = 6;
@@ -9,15 +11,31 @@ const NARROWEST: usize = 6;
 #[derive(Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,
-    right: Vec<bool>,
+    columns: Vec<Column>,
+}
+
+/// How the cells of a column are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Column {
+    /// Text; shortened where the screen is too narrow.
+    Text,
+    /// An id that users copy: whole.
+    Id,
+    /// A number: whole, aligned to the right.
+    Number,
 }
 
 impl Table {
-    /// An empty table. A heading that begins with `>` aligns its column to the right.
+    /// An empty table. A heading begins with `>` if its column has numbers, and with `=` if it has ids.
     pub fn new(headings: &[&str]) -> Self {
-        let right = headings.iter().map(|heading| heading.starts_with('>')).collect();
-        let names = headings.iter().map(|heading| heading.trim_start_matches('>').to_owned());
-        Self { rows: vec![names.collect()], right }
+        let column = |heading: &&str| match heading.as_bytes().first() {
+            Some(b'>') => Column::Number,
+            Some(b'=') => Column::Id,
+            _ => Column::Text,
+        };
+        let names =
+            headings.iter().map(|heading| heading.trim_start_matches(['>', '=']).to_owned());
+        Self { rows: vec![names.collect()], columns: headings.iter().map(column).collect() }
     }
 
     /// Adds a row with one cell per heading.
@@ -25,10 +43,14 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// Writes the table, each line after `indent`.
-    pub fn write(&self, out: &mut impl Write, indent: &str) -> io::Result<()> {
-        for line in self.lines() {
-            writeln!(out, "{indent}{line}")?;
+    /// Writes the table. On a terminal, text is shortened so that rows fit on lines.
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let widths = match screen_width() {
+            Some(width) => self.widths_within(width),
+            None => self.widths(),
+        };
+        for row in &self.rows {
+            writeln!(out, "{}", self.line(row, &widths))?;
         }
         Ok(())
     }
@@ -39,35 +61,45 @@ impl Table {
         self.rows.iter().map(move |row| self.line(row, &widths))
     }
 
-    /// As [`Table::lines`], but at most `width` wide: the widest columns shrink, and shortened cells are marked.
+    /// As [`Table::lines`], but at most `width` wide: the widest text shrinks first, and what is shortened is marked.
     pub fn lines_within(&self, width: usize) -> Vec<String> {
+        let widths = self.widths_within(width);
+        self.rows.iter().map(|row| fit(&self.line(row, &widths), width)).collect()
+    }
+
+    fn widths_within(&self, width: usize) -> Vec<usize> {
         let mut widths = self.widths();
         let gaps = 2 * widths.len().saturating_sub(1);
         while widths.iter().sum::<usize>() + gaps > width {
-            let Some(widest) = widths.iter_mut().max().filter(|widest| **widest > NARROWEST) else {
-                break;
-            };
+            let of_text =
+                widths.iter_mut().zip(&self.columns).filter(|(_, column)| **column == Column::Text);
+            let widest = of_text.map(|(width, _)| width).max();
+            let Some(widest) = widest.filter(|widest| **widest > NARROWEST) else { break };
             *widest -= 1;
         }
-        self.rows.iter().map(|row| fit(&self.line(row, &widths), width)).collect()
+        widths
     }
 
     fn widths(&self) -> Vec<usize> {
         let width = |cell: &String| cell.chars().count();
         let widest = |at| self.rows.iter().filter_map(|row| row.get(at)).map(width).max();
-        (0..self.right.len()).map(|at| widest(at).unwrap_or(0)).collect()
+        (0..self.columns.len()).map(|at| widest(at).unwrap_or(0)).collect()
     }
 
     fn line(&self, row: &[String], widths: &[usize]) -> String {
         let mut line = String::new();
-        for (at, ((cell, &width), &right)) in row.iter().zip(widths).zip(&self.right).enumerate() {
+        for (at, ((cell, &width), column)) in row.iter().zip(widths).zip(&self.columns).enumerate()
+        {
             if at > 0 {
                 line.push_str("  ");
             }
             let cell = fit(cell, width);
             let padding = " ".repeat(width - cell.chars().count());
-            let (before, after) =
-                if right { (padding.as_str(), "") } else { ("", padding.as_str()) };
+            let (before, after) = if *column == Column::Number {
+                (padding.as_str(), "")
+            } else {
+                ("", padding.as_str())
+            };
             line.push_str(before);
             line.push_str(&cell);
             line.push_str(after);
@@ -75,6 +107,12 @@ impl Table {
         line.truncate(line.trim_end().len());
         line
     }
+}
+
+/// The width of the terminal, if the output goes to one.
+fn screen_width() -> Option<usize> {
+    let width = terminal::size().ok().filter(|_| io::stdout().is_terminal());
+    width.map(|(columns, _)| usize::from(columns)).filter(|&columns| columns > 0)
 }
 
 /// `text` in at most `width` columns; a cut is marked.
@@ -110,5 +148,14 @@ mod tests {
         assert_eq!(table.lines_within(16), ["KEY            N", "abcdefghijkl  12"]);
         assert_eq!(table.lines_within(12), ["KEY        N", "abcdefg…  12"]);
         assert_eq!(table.lines_within(5), ["KEY …", "abcd…"].map(str::to_owned));
+    }
+
+    #[test]
+    fn numbers_and_ids_are_not_cut() {
+        let mut table = Table::new(&["OWNER", "=PERMIT", ">TOKEN"]);
+        table.row(["a".repeat(30), "4a3cbb2d-76ae".to_owned(), "1795263805398201".to_owned()]);
+        let widths = table.widths_within(42);
+        assert_eq!(widths, [9, 13, 16]);
+        assert_eq!(table.widths_within(10), [NARROWEST, 13, 16]);
     }
 }

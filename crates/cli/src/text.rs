@@ -25,6 +25,20 @@ pub fn quoted(bytes: &[u8]) -> String {
     text
 }
 
+/// A text of the server, in which names are quoted already: bytes that a terminal may act upon are escaped.
+pub fn printable(text: &[u8]) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for &byte in text {
+        if byte == b' ' || byte.is_ascii_graphic() {
+            shown.push(char::from(byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(shown, "\\x{byte:02x}");
+        }
+    }
+    shown
+}
+
 /// Marks an empty cell of a table.
 pub const NONE: &str = "-";
 
@@ -53,9 +67,37 @@ pub fn time(time: Duration) -> String {
     text
 }
 
+/// A short time with its first digits: `210us`, `2.1ms`, `21ms`, `3.4s`.
+pub fn short_time(of: Duration) -> String {
+    match of.as_micros() {
+        micros @ 0..1000 => format!("{micros}us"),
+        micros @ 1000..10_000 => format!("{}.{}ms", micros / 1000, micros % 1000 / 100),
+        _ => time(of),
+    }
+}
+
 /// A time, or `none` if there is none.
 pub fn time_or(of: Option<Duration>, none: &str) -> String {
     of.map_or_else(|| none.to_owned(), time)
+}
+
+/// A wall clock time, since 1970, in UTC: `2026-11-23T03:12:07.043Z`.
+pub fn timestamp(since_1970: Duration) -> String {
+    let seconds = since_1970.as_secs();
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Counted in years that begin in March: a leap day is then the last day of its year. 1970 began 719,468 days after
+    // the 1st of March of the year 0.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = era * 400 + year + next;
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    let millis = since_1970.subsec_millis();
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
 }
 
 /// `1 waiter`, `2 waiters`.
@@ -87,6 +129,35 @@ mod tests {
         let long = [b' '; 200];
         assert_eq!(bytes(&long).len(), 202);
         assert_eq!(bytes(&[b'x'; 200]).len(), 200);
+    }
+
+    #[test]
+    fn short_times() {
+        for (micros, shown) in [
+            (0, "0us"),
+            (999, "999us"),
+            (1000, "1.0ms"),
+            (9999, "9.9ms"),
+            (21_500, "21ms"),
+            (3_400_000, "3.4s"),
+        ] {
+            assert_eq!(short_time(Duration::from_micros(micros)), shown);
+        }
+    }
+
+    #[test]
+    fn timestamps() {
+        for (seconds, shown) in [
+            (0, "1970-01-01T00:00:00.043Z"),
+            (951_782_399, "2000-02-28T23:59:59.043Z"),
+            (951_782_400, "2000-02-29T00:00:00.043Z"),
+            (951_868_800, "2000-03-01T00:00:00.043Z"),
+            (1_767_225_599, "2025-12-31T23:59:59.043Z"),
+            (1_795_403_527, "2026-11-23T03:12:07.043Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.043Z"),
+        ] {
+            assert_eq!(timestamp(Duration::from_millis(seconds * 1000 + 43)), shown);
+        }
     }
 
     #[test]

@@ -46,7 +46,8 @@ async fn main() -> Result<(), Failure> {
                 let prices: u32 = redis.get(PRICES).await?;
                 let date: u32 = redis.get(DATE).await?;
                 reading.fetch_sub(1, Ordering::SeqCst);
-                guard.release().await?;
+                // What was read counts only if the lock lasted.
+                guard.release().await?.ok_or_lost()?;
                 if prices != date {
                     return Err(format!("read prices {prices} of date {date}").into());
                 }
@@ -76,11 +77,13 @@ async fn renew(
     redis: &mut MultiplexedConnection,
     version: u32,
 ) -> Result<(), Failure> {
-    let guard = lock.write().acquire().await?;
-    let () = redis.set(PRICES, version).await?;
-    let () = redis.set(DATE, version).await?;
-    guard.release().await?;
-    Ok(())
+    let write = lock.write();
+    let work = write.try_with(|_| async {
+        let () = redis.set(PRICES, version).await?;
+        let () = redis.set(DATE, version).await?;
+        Ok(())
+    });
+    work.await
 }
 
 /// From the command line, else from the environment.

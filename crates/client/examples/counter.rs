@@ -16,8 +16,10 @@ const TASKS: i64 = 10;
 const TIMES: i64 = 1_000;
 const COUNTER: &str = "example:counter";
 
+type Failure = Box<dyn Error + Send + Sync>;
+
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
+async fn main() -> Result<(), Failure> {
     let url = url();
     let client = Client::connect(&url).await?;
     let redis = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
@@ -31,12 +33,15 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         let mut redis = redis.clone();
         tasks.spawn(async move {
             for _ in 0..TIMES {
-                let guard = lock.acquire().await?;
-                let value: i64 = redis.get(COUNTER).await?;
-                let () = redis.set(COUNTER, value + 1).await?;
-                guard.release().await?;
+                // Released at the end of the work. A lost lock is an error, and ends the work.
+                lock.try_with(|_| async {
+                    let value: i64 = redis.get(COUNTER).await?;
+                    let () = redis.set(COUNTER, value + 1).await?;
+                    Ok::<(), Failure>(())
+                })
+                .await?;
             }
-            Ok::<(), Box<dyn Error + Send + Sync>>(())
+            Ok::<(), Failure>(())
         });
     }
     while let Some(ended) = tasks.join_next().await {

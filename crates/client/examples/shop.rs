@@ -43,9 +43,7 @@ async fn main() -> Result<(), Failure> {
         async move {
             let mut bought = 0;
             loop {
-                let guard = lock.acquire().await?;
-                let sold = sell(&mut redis, &stock).await?;
-                guard.release().await?;
+                let sold = lock.try_with(|_| sell(&mut redis, &stock)).await?;
                 if !sold {
                     return Ok(bought);
                 }
@@ -69,8 +67,8 @@ async fn main() -> Result<(), Failure> {
             loop {
                 let guard = lock.acquire().await?;
                 let shelf = guard.key().to_vec();
-                let sold = sell(&mut redis, &stock_of(&shelf)).await?;
-                guard.release().await?;
+                let stock = stock_of(&shelf);
+                let sold = guard.try_with(|_| sell(&mut redis, &stock)).await?;
                 if sold {
                     bought += 1;
                     continue;

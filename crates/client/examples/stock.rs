@@ -16,13 +16,14 @@ async fn main() -> Result<(), Failure> {
     for _ in 0..20 {
         let (lock, mut redis) = (client.lock("example:stock:lock"), redis.clone());
         buyers.spawn(async move {
-            let guard = lock.acquire().await?;
-            let left: u32 = redis.get("example:stock").await?;
-            if left > 0 {
-                redis.set::<_, _, ()>("example:stock", left - 1).await?;
-            }
-            guard.release().await?;
-            Ok::<_, Failure>(left > 0)
+            let buy = lock.try_with(|_| async {
+                let left: u32 = redis.get("example:stock").await?;
+                if left > 0 {
+                    redis.set::<_, _, ()>("example:stock", left - 1).await?;
+                }
+                Ok::<_, Failure>(left > 0)
+            });
+            buy.await
         });
     }
     let mut sold = 0;

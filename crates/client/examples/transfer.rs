@@ -7,14 +7,16 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Redis = redis::aio::MultiplexedConnection;
 
 async fn transfer(client: &Client, mut redis: Redis, from: &str, to: &str) -> Result<(), Failure> {
-    let guard = client.multi_lock([format!("{from}:lock"), format!("{to}:lock")]).acquire().await?;
-    let balance: i64 = redis.get(from).await?;
-    if balance >= 10 {
-        redis.decr::<_, _, ()>(from, 10).await?;
-        redis.incr::<_, _, ()>(to, 10).await?;
-    }
-    guard.release().await?;
-    Ok(())
+    let both = client.multi_lock([format!("{from}:lock"), format!("{to}:lock")]);
+    let work = both.try_with(|_| async {
+        let balance: i64 = redis.get(from).await?;
+        if balance >= 10 {
+            redis.decr::<_, _, ()>(from, 10).await?;
+            redis.incr::<_, _, ()>(to, 10).await?;
+        }
+        Ok(())
+    });
+    work.await
 }
 
 #[tokio::main]

@@ -18,12 +18,12 @@ async fn main() -> Result<(), Failure> {
         let licences = client.semaphore("example:licences").limit(3);
         let (running, most) = (running.clone(), most.clone());
         workers.spawn(async move {
-            let permit = licences.acquire().await?;
-            most.fetch_max(running.fetch_add(1, SeqCst) + 1, SeqCst);
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-            running.fetch_sub(1, SeqCst);
-            permit.release().await?;
-            Ok::<_, Failure>(())
+            let work = licences.with(|_| async {
+                most.fetch_max(running.fetch_add(1, SeqCst) + 1, SeqCst);
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                running.fetch_sub(1, SeqCst);
+            });
+            work.await
         });
     }
     while let Some(worker) = workers.join_next().await {

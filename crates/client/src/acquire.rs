@@ -22,6 +22,7 @@ use crate::hold::Hold;
 use crate::lost::Lost;
 use crate::registry::{Registered, Registry};
 use crate::settings::{Wait, lease_ms};
+use crate::telemetry::acquiring;
 use crate::tracked::TrackedHold;
 
 /// How long after its request was used up an acquire begins again.
@@ -29,6 +30,11 @@ const SPENT: Duration = Duration::from_millis(5);
 
 /// Acquires what the handle names. None: not granted in time.
 pub(crate) async fn acquire(handle: &Handle, deadline: Deadline) -> Result<Option<Hold>, Error> {
+    acquiring(handle, admitted(handle, deadline)).await
+}
+
+/// As [`acquire`], reported by it.
+async fn admitted(handle: &Handle, deadline: Deadline) -> Result<Option<Hold>, Error> {
     let gate = &handle.core.ctx.gate;
     let _call = gate.call();
     loop {

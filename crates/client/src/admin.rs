@@ -4,7 +4,12 @@
 //! [`Client`](crate::Client).
 
 mod force;
+mod latency;
+mod log;
 mod stats;
+mod texts;
+mod walk;
+mod watch;
 
 use std::sync::Arc;
 
@@ -16,18 +21,20 @@ use tokio::time::{Instant, timeout_at};
 pub use dlock_wire::permit::PermitText;
 #[doc(inline)]
 pub use dlock_wire::reply::{
-    HolderInfo, Info, Kind, LatchInfo, LockInfo, PermitInfo, RwInfo, RwMode, SemInfo, WaiterInfo,
+    HoldEnd, HolderInfo, Info, Kind, LatchInfo, LockInfo, LogEntry, LogEvent, LogToken, PermitInfo,
+    RwInfo, RwMode, SemInfo, WaiterInfo,
 };
 
+pub use self::latency::Latency;
+pub use self::log::ServerLog;
 pub use self::stats::Stats;
+pub use self::texts::InfoText;
+pub use self::walk::Walk;
 
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
 use crate::reply::{read, read_or_null, value};
 use crate::route::Server;
-
-/// How many keys a server looks at for one page of SCAN: it serves no other client meanwhile.
-const PAGE: u32 = 1000;
 
 /// Inspection and force: see [`Client::admin`](crate::Client::admin).
 ///
@@ -58,7 +65,7 @@ const PAGE: u32 = 1000;
 ///         # assert_eq!(info.holders().count(), 1);
 ///     }
 /// }
-/// # guard.release().await?;
+/// # let _ = guard.release().await?;
 /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone)]
@@ -101,36 +108,14 @@ impl Admin {
     /// ```
     pub async fn locks(&self, pattern: &[u8]) -> Result<Vec<Entry>, Error> {
         let mut found = Vec::new();
-        for server in self.core.routes.servers() {
-            for kind in Kind::ALL {
-                self.scan(&server, pattern, kind, &mut found).await?;
-            }
+        let mut walk = self.walk(pattern);
+        while let Some(page) = walk.next_page().await? {
+            found.extend(page);
         }
         found.sort_unstable();
         // SCAN may show a key twice; during the move of a slot two servers may.
         found.dedup();
         Ok(found)
-    }
-
-    async fn scan(
-        &self,
-        server: &Server,
-        pattern: &[u8],
-        kind: Kind,
-        found: &mut Vec<Entry>,
-    ) -> Result<(), Error> {
-        let mut cursor = b"0".to_vec();
-        loop {
-            let mut page = redis::cmd("SCAN");
-            page.arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(PAGE);
-            page.arg("TYPE").arg(kind.key_type());
-            let (next, keys): (Vec<u8>, Vec<Vec<u8>>) = read(self.ask(server, &page).await?)?;
-            found.extend(keys.into_iter().map(|key| Entry { key, kind }));
-            if next == b"0" {
-                return Ok(());
-            }
-            cursor = next;
-        }
     }
 
     /// The state of a key of any family; None: there is no such key.
@@ -255,7 +240,7 @@ impl Admin {
     /// ```
     pub async fn stats(&self) -> Result<Vec<Stats>, Error> {
         let mut sections = redis::cmd("INFO");
-        sections.arg(&["server", "clients", "memory", "replication", "dlock"]);
+        sections.arg(&["server", "clients", "memory", "replication", "modules", "dlock"]);
         let mut all = Vec::new();
         for server in self.core.routes.servers() {
             let text: Vec<u8> = read(self.ask(&server, &sections).await?)?;
@@ -312,7 +297,7 @@ impl Admin {
         let until: Instant = self.core.ctx.retry_until();
         let mut live = server.link.live(until).await?;
         match timeout_at(until, live.send(cmd)).await {
-            Ok(reply) => Ok(reply.and_then(Value::extract_error)?),
+            Ok(reply) => reply.and_then(Value::extract_error).map_err(Error::from_redis),
             Err(_) => Err(Error::unavailable("no answer in time")),
         }
     }

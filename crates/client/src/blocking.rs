@@ -13,7 +13,7 @@
 //! let client = dlock_client::blocking::Client::connect(&url)?;
 //! let guard = client.lock("orders:7").acquire()?;
 //! println!("ours, with fencing token {}", guard.token());
-//! guard.release()?;
+//! guard.release()?.ok_or_lost()?;
 //! # Ok::<(), dlock_client::Error>(())
 //! ```
 
@@ -130,6 +130,7 @@ makes! {
     multi_lock(keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> MultiLock,
     any_lock(keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> AnyLock,
     striped_lock(key: impl AsRef<[u8]>, stripes: u32) -> AnyLock,
+    election(name: impl AsRef<[u8]>) -> Election,
 }
 
 wrapper! {
@@ -184,8 +185,11 @@ macro_rules! reads {
     };
 }
 
+mod election;
 mod guards;
+mod once;
 
+pub use self::election::{Election, Leaders, Leadership};
 #[cfg(feature = "quorum")]
 pub use self::guards::QuorumGuard;
 pub use self::guards::{Guard, MultiGuard, Permit};
@@ -318,7 +322,7 @@ handle! {
     /// let guard = lock.acquire()?;
     /// assert!(lock.try_acquire()?.is_none());
     /// println!("the fencing token is {}", guard.token());
-    /// guard.release()?;
+    /// guard.release()?.ok_or_lost()?;
     /// # Ok::<(), dlock_client::Error>(())
     /// ```
     QuorumLock gives QuorumGuard, with lease(time: Duration), max_hold(time: Duration), label(label: impl AsRef<[u8]>),

@@ -25,7 +25,7 @@ use crate::semaphore::Semaphore;
 /// let client = dlock_client::Client::connect(&url).await?;
 /// let guard = client.lock("invoice:42").acquire().await?;
 /// // Work that no other client does meanwhile.
-/// guard.release().await?;
+/// guard.release().await?.ok_or_lost()?;
 /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone)]

@@ -194,7 +194,7 @@ impl Dedicated<'_> {
             }
             return match self.routes.redirected(&to, &self.server) {
                 Some(to) => self.call_there(&to, drafts, block_ms).await,
-                None => Err(Error::from(error).of_a_cluster()),
+                None => Err(Error::from_redis(error).of_a_cluster()),
             };
         }
         if replies.iter().any(|reply| is_error(reply, ErrorCode::Unblocked))
@@ -270,7 +270,7 @@ async fn answered(
         Duration::from_millis(block_ms).saturating_add(routes.ctx.settings.response_timeout);
     let _blocked = routes.ctx.begin_blocked();
     tokio::select! {
-        replies = answer => Ok(replies?),
+        replies = answer => replies.map_err(Error::from_redis),
         () = tokio::time::sleep(limit) => Err(Error::unavailable("no answer in time")),
         () = server.link.left(generation) => {
             Err(Error::unavailable("the connection to the server is lost"))
@@ -285,5 +285,5 @@ fn is_error(reply: &Value, code: ErrorCode) -> bool {
 /// The only reply.
 fn first(replies: Result<Vec<Value>, Error>) -> Result<Value, Error> {
     let reply = replies?.into_iter().next().unwrap_or(Value::Nil);
-    Ok(reply.extract_error()?)
+    reply.extract_error().map_err(Error::from_redis)
 }

@@ -36,7 +36,7 @@ const BIND: Duration = Duration::from_secs(2);
 /// let leadership = election.campaign().await?;
 /// let leader = election.leader().await?.expect("a leader");
 /// assert_eq!((leader.value.as_slice(), leader.token), (&b"10.0.0.7:80"[..], leadership.token()));
-/// leadership.resign().await?;
+/// leadership.resign().await?.ok_or_lost()?;
 /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone)]
@@ -114,6 +114,11 @@ impl Leadership {
     #[doc = errors_as!("[`Guard::release`]")]
     pub async fn resign(self) -> Result<Released, Error> {
         self.guard.release().await
+    }
+
+    #[cfg(feature = "blocking")]
+    pub(crate) fn into_guard(self) -> Guard {
+        self.guard
     }
 
     /// A view of the leadership, for other tasks.

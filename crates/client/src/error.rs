@@ -125,6 +125,18 @@ impl Error {
         }))
     }
 
+    /// The error of a request or a connection.
+    pub(crate) fn from_redis(error: redis::RedisError) -> Self {
+        let kind = kind_of(&error);
+        let text = match (error.code(), error.detail()) {
+            (Some(code), Some(detail)) => format!("{code} {detail}"),
+            _ => error.to_string(),
+        };
+        let mut this = Self::new(kind, text);
+        this.0.source = Some(error);
+        this
+    }
+
     pub(crate) fn unavailable(text: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unavailable, text)
     }
@@ -250,16 +262,10 @@ impl std::error::Error for Error {
     }
 }
 
+#[cfg(feature = "redis")]
 impl From<redis::RedisError> for Error {
     fn from(error: redis::RedisError) -> Self {
-        let kind = kind_of(&error);
-        let text = match (error.code(), error.detail()) {
-            (Some(code), Some(detail)) => format!("{code} {detail}"),
-            _ => error.to_string(),
-        };
-        let mut this = Self::new(kind, text);
-        this.0.source = Some(error);
-        this
+        Self::from_redis(error)
     }
 }
 
@@ -307,7 +313,7 @@ mod tests {
     use super::*;
 
     fn from_server(code: &str, detail: &str) -> Error {
-        redis::make_extension_error(code.to_owned(), Some(detail.to_owned())).into()
+        Error::from_redis(redis::make_extension_error(code.to_owned(), Some(detail.to_owned())))
     }
 
     #[test]

@@ -214,14 +214,14 @@ impl Routes {
         let (until, generation) = (call.until, live.generation);
         let Some(code) = error.code().map(str::to_owned) else {
             server.link.report_broken(generation);
-            let error = Error::from(error);
+            let error = Error::from_redis(error);
             return Err(match error.kind() {
                 ErrorKind::Unavailable => TryFailure::Unanswered(error),
                 _ => TryFailure::Final(error),
             });
         };
         let redirect = redirect(&error);
-        let error = Error::from(error);
+        let error = Error::from_redis(error);
         match (code.as_str(), redirect) {
             ("MOVED" | "ASK", Some(to)) => {
                 let Some(to) = self.redirected(&to, server) else {
@@ -268,10 +268,10 @@ impl Routes {
         };
         reply.map_err(|error| match error.code() {
             Some("MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "LOADING" | "MOVING") => {
-                TryFailure::Passing(error.into())
+                TryFailure::Passing(Error::from_redis(error))
             }
-            None => TryFailure::Unanswered(error.into()),
-            Some(_) => TryFailure::Final(error.into()),
+            None => TryFailure::Unanswered(Error::from_redis(error)),
+            Some(_) => TryFailure::Final(Error::from_redis(error)),
         })
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::family::Family;
 
@@ -23,7 +23,7 @@ pub(crate) struct Flight {
     name: Name,
     flights: Arc<Mutex<HashMap<Name, Weak<Flight>>>>,
     /// One of them at a time speaks with the server. Its queue is in order of arrival.
-    turn: Semaphore,
+    turn: Arc<Semaphore>,
     /// Number of calls that have joined.
     joined: AtomicU64,
     /// The calls with numbers up to this have their answer: a run finished that they waited for.
@@ -41,7 +41,7 @@ impl Flights {
         let flight = Arc::new(Flight {
             name: name.clone(),
             flights: self.by_lock.clone(),
-            turn: Semaphore::new(1),
+            turn: Arc::new(Semaphore::new(1)),
             joined: AtomicU64::new(0),
             finished: watch::Sender::new(0),
         });
@@ -71,13 +71,13 @@ impl Flight {
     }
 
     /// Waits for the turn of the call with this number. None: a run has finished that it waited for.
-    pub(crate) async fn turn(&self, number: u64) -> Option<SemaphorePermit<'_>> {
+    pub(crate) async fn turn(&self, number: u64) -> Option<OwnedSemaphorePermit> {
         let mut finished = self.finished.subscribe();
         let turn = tokio::select! {
             biased;
             _ = finished.wait_for(|up_to| *up_to >= number) => None,
             // An error would mean that the semaphore is closed, which no code does.
-            turn = self.turn.acquire() => turn.ok(),
+            turn = self.turn.clone().acquire_owned() => turn.ok(),
         };
         turn.filter(|_| *self.finished.borrow() < number)
     }

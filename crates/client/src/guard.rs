@@ -78,6 +78,10 @@ macro_rules! guard {
                 self.held.as_hold().key()
             }
 
+            fn in_span<F: Future>(&self, work: F) -> impl Future<Output = F::Output> {
+                self.held.as_hold().tracked.report.instrument(work)
+            }
+
             fn release(&self) -> impl Future<Output = Result<Released, Error>> + Send {
                 self.held.as_hold().release()
             }

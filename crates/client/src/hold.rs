@@ -16,6 +16,7 @@ use crate::error::{Error, ErrorKind};
 use crate::hold_state::{InflightRenewal, RenewalReply};
 use crate::link::events::Events as _;
 use crate::lost::Lost;
+use crate::telemetry;
 use crate::tracked::{TrackedHold, shared_lease};
 
 /// A view of a hold, for the work that is done under it. Cheap to clone; it keeps no hold alive.
@@ -109,6 +110,7 @@ impl Hold {
     pub(crate) fn end_renewal(&self, renewal: InflightRenewal, reply: RenewalReply) {
         // Read before the state is locked: if the connection is lost in between, the state counts that.
         let connection = self.connection();
+        telemetry::renewed(reply);
         let change = self.tracked.state().end_renewal(Moment::now(), renewal, reply, connection);
         self.core.registry.apply(&self.tracked, change);
         if matches!(reply, RenewalReply::Accepted | RenewalReply::AcceptedCopy) {

@@ -17,12 +17,12 @@
 //! // Waits in the queue. The client renews the lock while the guard lives.
 //! let guard = client.lock("orders:7").acquire().await?;
 //! println!("acquired with fencing token {}", guard.token());
-//! guard.release().await?;
+//! guard.release().await?.ok_or_lost()?;
 //!
 //! // Does not wait, or waits for a while: None means "not granted", and is no error.
 //! if let Some(guard) = client.lock("orders:7").try_acquire().await? {
 //!     assert!(client.lock("orders:7").acquire_timeout(Duration::from_millis(20)).await?.is_none());
-//!     guard.release().await?;
+//!     guard.release().await?.ok_or_lost()?;
 //! }
 //!
 //! // Cancels the work when the lock is lost under it. The token lets the receiver refuse late writes.
@@ -114,6 +114,7 @@ mod route;
 mod semaphore;
 mod settings;
 mod slot;
+mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 #[cfg(test)]
@@ -140,6 +141,8 @@ pub use owner::Owner;
 pub use quorum::{QuorumGuard, QuorumHold, QuorumLock};
 pub use semaphore::Semaphore;
 pub use settings::Wait;
+#[cfg(feature = "metrics")]
+pub use telemetry::describe::describe_metrics;
 #[cfg(feature = "tls-rustls")]
 pub use tls::TlsCertificates;
 

@@ -30,6 +30,7 @@ use crate::back_off::BackOff;
 use crate::clock::Moment;
 use crate::context::Context;
 use crate::error::{Error, ErrorKind};
+use crate::telemetry::{self, ConnectionEnd};
 
 /// Between two attempts to connect.
 const PAUSES: BackOff = BackOff::new(Duration::from_millis(5), Duration::from_millis(500));
@@ -220,15 +221,19 @@ impl Drop for Link {
 impl Shared {
     async fn supervise(self: Arc<Self>) {
         let mut pauses = PAUSES;
+        let (mut was_up, mut was_down) = (false, false);
         // A server that is learnt of while the client closes is not connected to.
         while self.ctx.gate.refusal().is_none() {
             let opened = timeout(self.ctx.settings.connect_timeout, self.open()).await;
             match opened.unwrap_or_else(|_| Err(Error::unavailable("connecting takes too long"))) {
                 Ok(live) => {
                     pauses.reset();
+                    telemetry::connected(&self.name, || live.dialer.address(), !was_up);
+                    (was_up, was_down) = (true, false);
                     self.state.send_replace(State::Up(Box::new(live.clone())));
                     self.events.renew_now();
-                    self.while_up(live).await;
+                    let end = self.while_up(live).await;
+                    telemetry::disconnected(&self.name, end);
                     self.state.send_replace(State::Down(Some(Error::unavailable(
                         "the connection to the server is lost",
                     ))));
@@ -236,6 +241,8 @@ impl Shared {
                 }
                 Err(error) => {
                     let error = error.at(&self.name);
+                    telemetry::not_connected(&self.name, &error, !was_down);
+                    was_down = true;
                     self.state.send_replace(State::Down(Some(error)));
                     pauses.pause().await;
                 }
@@ -270,7 +277,7 @@ impl Shared {
             .set_response_timeout(None)
             .set_push_sender(listener);
         let sent = Moment::now();
-        let mut connection = dialer.open(&config).await?;
+        let mut connection = dialer.open(&config).await.map_err(Error::from_redis)?;
         self.alive.fetch_max(sent.nanos(), Ordering::Relaxed);
         if !has_module(&mut connection).await? {
             let text = format!(
@@ -295,7 +302,7 @@ impl Shared {
                 Ok(()) => shard.resumed(channel),
                 // Another one is chosen when it is needed.
                 Err(error) if error.code().is_some() => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(Error::from_redis(error)),
             }
         }
         Ok(live)
@@ -319,12 +326,12 @@ impl Shared {
     }
 
     /// Returns when the connection is lost, or was reported to be.
-    async fn while_up(&self, live: Live) {
+    async fn while_up(&self, live: Live) -> ConnectionEnd {
         let mut broken = self.broken.subscribe();
         tokio::select! {
-            _ = broken.wait_for(|broken| *broken >= live.generation) => {}
-            () = self.replaced_by_sentinels(&live) => {}
-            () = self.silent(live.clone()) => {}
+            _ = broken.wait_for(|broken| *broken >= live.generation) => ConnectionEnd::Broken,
+            () = self.replaced_by_sentinels(&live) => ConnectionEnd::Replaced,
+            () = self.silent(live.clone()) => ConnectionEnd::Silent,
         }
     }
 
@@ -355,7 +362,7 @@ async fn has_module(connection: &mut MultiplexedConnection) -> Result<bool, Erro
         Ok(Value::Array(known)) => Ok(known.iter().any(|command| *command != Value::Nil)),
         Ok(_) => Ok(true),
         Err(error) if error.code().is_some() => Ok(true),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(Error::from_redis(error)),
     }
 }
 

@@ -19,6 +19,8 @@ use crate::options::Replicas;
 use crate::reply::value;
 use crate::settings::Wait;
 
+#[cfg(feature = "blocking")]
+pub(crate) use self::once::Begun;
 pub use self::once::Once;
 
 /// A lock of one holder. Cheap to make and to clone; nothing is sent before an acquire.
@@ -32,7 +34,7 @@ pub use self::once::Once;
 /// assert!(lock.try_acquire().await?.is_none(), "each acquire is an owner of its own");
 /// assert!(lock.acquire_timeout(Duration::from_millis(20)).await?.is_none());
 /// println!("the fencing token is {}", guard.token());
-/// guard.release().await?;
+/// guard.release().await?.ok_or_lost()?;
 ///
 /// // Work under the lock. What can fail has `try_with`: one Result, with an error type of your own.
 /// let token = lock.with(|hold| async move { hold.token() }).await?;

@@ -42,7 +42,8 @@ impl fmt::Display for Lost {
     }
 }
 
-/// What [`Guard::release`](crate::Guard::release) found.
+/// What [`Guard::release`](crate::Guard::release) found. [`ok_or_lost`](Released::ok_or_lost) makes an error of `Gone`.
+#[must_use = "`Gone`: the hold had ended before the release, so the work may have overlapped another holder's"]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Released {
     /// Released. The number of holds that this owner still has (of several locks: how many were released; of a

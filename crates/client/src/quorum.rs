@@ -22,6 +22,7 @@ use crate::error::{Error, ErrorKind};
 use crate::lost::{Lost, Released};
 use crate::options::Options;
 use crate::settings::lease_ms;
+use crate::telemetry::acquiring;
 use crate::with::{Holding, guard_with, handle_with};
 
 /// The shortest lease of a quorum lock: shorter ones are used up by asking.
@@ -46,7 +47,7 @@ const TIMEOUT: Duration = Duration::from_millis(200);
 /// let guard = lock.acquire().await?;
 /// assert!(lock.try_acquire().await?.is_none());
 /// println!("the fencing token is {}", guard.token());
-/// guard.release().await?;
+/// guard.release().await?.ok_or_lost()?;
 /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
 /// ```
 ///
@@ -170,7 +171,16 @@ impl QuorumLock {
         self.acquire_with(Deadline::after(time)).await
     }
 
+    #[cfg(feature = "tracing")]
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
     async fn acquire_with(&self, deadline: Deadline) -> Result<Option<QuorumGuard>, Error> {
+        acquiring(self, self.attempts(deadline)).await
+    }
+
+    async fn attempts(&self, deadline: Deadline) -> Result<Option<QuorumGuard>, Error> {
         let terms = self.terms()?;
         let gates = || self.servers.iter().map(|core| &core.ctx.gate);
         let _calls: Vec<_> = gates().map(|gate| gate.call()).collect();
@@ -398,6 +408,10 @@ impl Holding for QuorumGuard {
 
     fn key(&self) -> &[u8] {
         &self.held.key
+    }
+
+    fn in_span<F: Future>(&self, work: F) -> impl Future<Output = F::Output> {
+        work
     }
 
     async fn release(&self) -> Result<Released, Error> {

@@ -114,10 +114,14 @@ impl Registry {
         match change {
             Change::Nothing => {}
             Change::Earlier => self.holds.reset_timer(hold),
-            Change::Ended => self.holds.remove(hold),
+            Change::Ended => {
+                self.holds.remove(hold);
+                hold.report.end(hold, None);
+            }
             Change::Lost(how) => {
                 self.holds.remove(hold);
                 hold.report_lost(how);
+                hold.report.end(hold, Some(how));
             }
         }
     }

@@ -23,6 +23,7 @@ use crate::link::opener::Opener;
 use crate::link::opener::lookup;
 use crate::link::pool::Pool;
 use crate::slot::Slot;
+use crate::telemetry;
 use crate::tracked::TrackedHold;
 use crate::url::Endpoints;
 
@@ -254,8 +255,9 @@ impl Routes {
         let ask = redis::cmd("CLUSTER").arg("SLOTS").clone();
         let reply = timeout_at(until, live.send(&ask))
             .await
-            .map_err(|_| Error::unavailable("a node of the cluster does not answer"))??
-            .extract_error()?;
+            .map_err(|_| Error::unavailable("a node of the cluster does not answer"))?
+            .and_then(redis::Value::extract_error)
+            .map_err(Error::from_redis)?;
         let reply = ClusterSlots::parse(&reply).ok_or_else(|| Error::protocol(&reply))?;
         if reply.ranges.is_empty() {
             // One that was reset, or has not joined yet.
@@ -271,6 +273,7 @@ impl Routes {
         }
         let unbound = self.unbound_by(|slot| owners.get(slot));
         let mut slots = write(slots);
+        telemetry::slots_moved(&server.name, || moved(&slots.owners, &owners));
         let old_owners = std::mem::replace(&mut slots.owners, owners);
         slots.others.clone_from(seeds);
         for NodeAddress { host, port } in reply.replicas {
@@ -331,6 +334,14 @@ impl Server {
             dedicated: Arc::new(Semaphore::new(ctx.settings.private_connections)),
         }
     }
+}
+
+/// How many slots have another owner than before.
+fn moved(before: &HashMap<Slot, Arc<Server>>, now: &HashMap<Slot, Arc<Server>>) -> usize {
+    let has_moved = |(slot, server): &(&Slot, &Arc<Server>)| {
+        before.get(slot).is_some_and(|before| !Arc::ptr_eq(before, server))
+    };
+    now.iter().filter(has_moved).count()
 }
 
 /// The end of asking one node: half of the time there is, so that something is left for the others, if there are some.

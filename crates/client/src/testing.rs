@@ -3,7 +3,11 @@
 //! [`FakeServer`] decides with the same state machine as the module. Clients talk to it over the same protocol, but
 //! through memory instead of a socket. So a test needs no Redis, and nothing outlives it.
 //!
-//! Its clock is tokio's. Under `tokio::time::pause` a test steps time:
+//! Its clock is tokio's, and from the first [`FakeServer`] on also that of all clients of the process. Each runtime has
+//! its own time: tests in other threads are not affected. A client of a real server measures something else than before
+//! only while its own runtime's clock is paused, or the machine is suspended.
+//!
+//! Under `tokio::time::pause` a test steps time:
 //!
 //! - `tokio::time::sleep` goes from timer to timer, and renewals and expiries happen when they are due;
 //! - `tokio::time::advance` jumps, like a machine that was suspended: leases that end meanwhile are lost.

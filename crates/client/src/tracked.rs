@@ -11,6 +11,7 @@ use crate::clock::Moment;
 use crate::hold_ref::HoldRef;
 use crate::hold_state::{HoldState, LeaseTerms, lease_for};
 use crate::lost::Lost;
+use crate::telemetry::HoldReport;
 
 /// The longest lease there is.
 const LEASE_MAX: Duration = Duration::from_millis(LEASE_MAX_MS);
@@ -25,6 +26,7 @@ pub(crate) struct TrackedHold {
     /// The work under it is done: its release says so.
     is_done: AtomicBool,
     lost: watch::Sender<Option<Lost>>,
+    pub(crate) report: HoldReport,
     /// Key in the registry's map of deadlines. Only the registry reads and writes it, under its lock.
     timer: Mutex<Option<TimerKey>>,
 }
@@ -45,6 +47,7 @@ impl TrackedHold {
             release_id: OnceLock::new(),
             is_done: AtomicBool::new(false),
             lost: watch::Sender::new(None),
+            report: HoldReport::default(),
             timer: Mutex::default(),
         })
     }

@@ -14,6 +14,9 @@ pub(crate) trait Holding {
     /// The key; of several, the first.
     fn key(&self) -> &[u8];
 
+    /// The work, inside the span of the hold.
+    fn in_span<F: Future>(&self, work: F) -> impl Future<Output = F::Output>;
+
     /// Releases the hold.
     fn release(&self) -> impl Future<Output = Result<Released, Error>> + Send;
 }
@@ -29,7 +32,7 @@ where
     let done = tokio::select! {
         biased;
         how = hold.lost() => return Err(Error::lost(how).of_key(hold.key())),
-        done = work() => done,
+        done = hold.in_span(work()) => done,
     };
     // The last step of the work may have taken longer than the lease.
     if let Some(how) = hold.lost_now() {
@@ -38,12 +41,35 @@ where
     verdict(done, &hold.release().await).map_err(|error| error.of_key(hold.key()))
 }
 
+impl Released {
+    /// An error if the hold had ended before the release: then others may have worked under the lock meanwhile, and
+    /// the work should not count.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](crate::ErrorKind::Lost) with `finished: true`, as from [`with`](crate::Lock::with).
+    ///
+    /// ```
+    #[doc = example!()]
+    /// let guard = client.lock("orders:7").acquire().await?;
+    /// // ... the work ...
+    /// guard.release().await?.ok_or_lost()?;
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub fn ok_or_lost(self) -> Result<(), Error> {
+        match self {
+            Self::Remaining(_) | Self::Already => Ok(()),
+            Self::Gone => Err(Error::lost_by_the_end(Lost::Refused)),
+        }
+    }
+}
+
 /// The result of work, if it counts after that outcome of the release.
 pub(crate) fn verdict<T>(done: T, released: &Result<Released, Error>) -> Result<T, Error> {
     match released {
-        Ok(Released::Gone) => Err(Error::lost_by_the_end(Lost::Refused)),
+        Ok(released) => released.ok_or_lost().map(|()| done),
         // Whether the answer to the release comes does not change what was done under the lock.
-        Ok(Released::Remaining(_) | Released::Already) | Err(_) => Ok(done),
+        Err(_) => Ok(done),
     }
 }
 

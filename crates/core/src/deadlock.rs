@@ -42,6 +42,9 @@ use holders::{goes_first, has_it};
 use search::{Search, Wait};
 use waiting::Waiting;
 
+/// Begins the text of a cycle.
+pub(crate) const FOREVER: &str = "this call would wait forever: ";
+
 /// Budgets of the two searches of a round, as far as the budget of the call allows.
 struct Round {
     back: usize,

@@ -88,6 +88,7 @@ impl Machine {
     ) {
         let key = resource.key_id;
         let Some(hold) = resource.take_hold(id) else { return };
+        self.observe_end(step, resource.kind(), id, &hold, end);
         self.unbind(HoldRef { key, id }, &hold);
         step.dirty = true;
         if matches!(resource.kind(), Kind::Lock | Kind::Fair) {
@@ -134,6 +135,7 @@ impl Machine {
                 *lock = Lock::Closed { until, delay_ms };
             }
         }
+        step.former = Some(hold.owner);
     }
 
     /// A connection let a grant expire: its waiters are skipped. Where several waiters can be served at once, that may

@@ -10,6 +10,7 @@ use crate::effects::{Event, Outcome};
 use crate::ids::{ALONE, HoldId, HoldRef, KeyId, WaiterSlot};
 use crate::kind::Kind;
 use crate::machine::Machine;
+use crate::observe::token_of;
 use crate::pending::in_flight::{Given, Part};
 use crate::queues::waiter::{Demand, WaitState, Waiter};
 use crate::requests::{Asks, Call};
@@ -21,6 +22,7 @@ use crate::terms::Terms;
 use crate::time::Millis;
 use crate::turn::Step;
 use dlock_wire::message;
+use dlock_wire::reply::LogToken;
 use dlock_wire::request::Mode;
 
 /// The id of a new hold, and its fencing token; permits have no token.
@@ -126,6 +128,7 @@ impl Machine {
             self.counters.grants_at_once += 1;
         } else {
             self.counters.grants_after_waiting += 1;
+            self.observe_grant(step, resource.kind(), &waiter, token_of(id, token));
             if waiter.wait_state.is_parked() {
                 step.fx.wake(waiter.id, outcome);
                 let given = Given::Hold { id, token, entered: false };
@@ -200,6 +203,7 @@ impl Machine {
         step.fx.wake(waiter.id, Outcome::Taken);
         if !is_repeat {
             self.counters.grants_after_waiting += 1;
+            self.observe_grant(step, Kind::Semaphore, &waiter, LogToken::None);
             self.send(&waiter, [Part::new(Kind::Semaphore, step.key, Given::Taken(n))].into());
         }
     }

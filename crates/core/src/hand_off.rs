@@ -5,6 +5,7 @@ use crate::effects::Outcome;
 use crate::ids::{QueueId, WaiterSlot};
 use crate::kind::Kind;
 use crate::machine::Machine;
+use crate::observe::GivesUp;
 use crate::portions::AT_ONCE;
 use crate::queues::waiter::{Demand, WaitState, Waiter};
 
@@ -86,17 +87,11 @@ impl Machine {
             let Some(waiter) = self.waits.get(slot) else { return };
             let leader = self.waits.leader(waiter);
             let (wait_state, call) = (leader.wait_state, leader.id.slot());
-            if self.process_disconnect_of(call) {
+            if self.process_disconnect_of(step, resource, call) {
                 continue;
             }
             if wait_state.is_over(step.now.mono, step.lease) {
-                // The wait is over, though no alarm has ended it yet.
-                match wait_state {
-                    WaitState::Disconnected { .. } => {
-                        self.remove_waiter(slot);
-                    }
-                    _ => self.time_out(call, step.fx),
-                }
+                self.end_wait(step, resource, slot, call, wait_state);
                 continue;
             }
             if may_be_silent && wait_state == WaitState::Connected {
@@ -123,6 +118,24 @@ impl Machine {
                 }
                 Verdict::Yes => self.grant_waiter(step, resource, slot),
             }
+        }
+    }
+
+    /// The wait in `slot` is over, though no alarm has ended it yet. `call`: the waiter of its blocked call.
+    fn end_wait(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &Resource,
+        slot: WaiterSlot,
+        call: WaiterSlot,
+        wait_state: WaitState,
+    ) {
+        if let WaitState::Disconnected { .. } = wait_state {
+            self.observe_giving_up_here(step, resource, slot, GivesUp::Lapsed);
+            self.remove_waiter(slot);
+        } else {
+            self.observe_giving_up_here(step, resource, call, GivesUp::TimedOut);
+            self.time_out(call, step.fx);
         }
     }
 

@@ -23,6 +23,10 @@ impl Machine {
     ///
     /// O(n) in the whole state: for tests.
     pub fn broken_invariant(&self, store: &mut dyn Store, _now: Now) -> Option<String> {
+        let observed = self.log.broken_invariant().or_else(|| self.latency.broken_invariant());
+        if let Some(sentence) = observed {
+            return Some(sentence.into());
+        }
         self.check_queues().and_then(|()| self.check_keys(store)).err()
     }
 

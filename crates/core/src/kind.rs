@@ -1,5 +1,6 @@
 //! The families of primitives.
 
+use dlock_wire::reply;
 use dlock_wire::request::{LockFamily, Read};
 
 /// The families. Closed on purpose: they differ in what they admit, and share queueing, expiry, bindings and hand-off.
@@ -43,6 +44,18 @@ impl From<&Read<'_>> for Kind {
             Read::Rw(_) => Self::Rw,
             Read::Sem(_) => Self::Semaphore,
             Read::Latch(_) => Self::Latch,
+        }
+    }
+}
+
+impl From<Kind> for reply::Kind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Lock => Self::Lock,
+            Kind::Fair => Self::Fair,
+            Kind::Rw => Self::ReadWrite,
+            Kind::Semaphore => Self::Semaphore,
+            Kind::Latch => Self::Latch,
         }
     }
 }

@@ -18,6 +18,7 @@
 //! | [`wheel`], [`lease`] | deadlines |
 //! | [`connection`] | the waiters and bindings of a connection |
 //! | [`token`], [`time`], [`bytes`], [`slab`], [`buckets`] | small parts |
+//! | [`observe`] | what operators see afterwards: the log of notable events, and how long waits and holds last |
 //! | [`reply`] | outcomes and the answers of reading commands, as replies |
 //! | [`spent`] | which requests were carried out, so that late copies do nothing |
 //! | [`record`] | the one encoding for replicas, AOF, RDB and DUMP |
@@ -45,6 +46,7 @@ pub mod key;
 pub mod kind;
 pub mod lease;
 pub mod machine;
+pub mod observe;
 pub mod op;
 mod ops;
 mod pending;

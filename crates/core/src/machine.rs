@@ -10,6 +10,8 @@ use crate::regime::Regime;
 
 use crate::connection::Connections;
 use crate::lease::Leases;
+use crate::observe::Latency;
+use crate::observe::event_log::EventLog;
 use crate::pending::Pending;
 use crate::pending::in_flight::InFlight;
 use crate::queues::WaitQueues;
@@ -47,6 +49,12 @@ pub struct Settings {
     pub request_memory_ms: Millis,
     /// Largest number of remembered requests.
     pub request_memory_max: usize,
+    /// Largest number of log entries; 0: nothing is logged.
+    pub log_max_len: usize,
+    /// Waits longer than this are logged, in milliseconds; 0: none.
+    pub log_wait_ms: Millis,
+    /// Holds released after more than this are logged, in milliseconds; 0: none.
+    pub log_hold_ms: Millis,
     /// The server is part of a cluster: a key that is gone may have moved to another node.
     pub cluster: bool,
 }
@@ -65,6 +73,9 @@ impl Default for Settings {
             max_token_lead_ms: 60_000,
             request_memory_ms: 60_000,
             request_memory_max: 1_000_000,
+            log_max_len: 128,
+            log_wait_ms: 10_000,
+            log_hold_ms: 0,
             cluster: false,
         }
     }
@@ -90,7 +101,7 @@ pub struct Counters {
 /// See the module documentation.
 #[derive(Debug)]
 pub struct Machine {
-    /// What an operator can set; the shell keeps it up to date.
+    /// What an operator can set; the shell keeps it up to date with [`Machine::configure`].
     pub settings: Settings,
     pub(crate) counters: Counters,
     pub(crate) regime: Regime,
@@ -112,6 +123,10 @@ pub struct Machine {
     pub(crate) recent_ends: RecentEnds,
     /// The key index at which the next ANYACQUIRE starts.
     pub(crate) any_start: usize,
+    /// Notable events, for operators.
+    pub(crate) log: EventLog,
+    /// How long waits and holds last, for operators.
+    pub(crate) latency: Latency,
 }
 
 /// Why a hold ended.
@@ -161,6 +176,8 @@ impl Machine {
             pending: Pending::default(),
             recent_ends: RecentEnds::default(),
             any_start: 0,
+            log: EventLog::default(),
+            latency: Latency::default(),
         }
     }
 

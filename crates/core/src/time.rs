@@ -59,7 +59,7 @@ impl Instant {
 pub struct Now {
     /// Monotonic clock, for all decisions about time.
     pub mono: Instant,
-    /// Wall clock in microseconds since 1970, only for fencing tokens.
+    /// Wall clock in microseconds since 1970, only for fencing tokens and the time of log entries.
     pub wall_us: u64,
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod binding;
 mod durable_queue;
 pub(crate) mod index;
 
+use crate::bytes::Owner;
 use crate::effects::{Effects, Outcome};
 use crate::ids::QueueId;
 use crate::key::Key;
@@ -90,6 +91,8 @@ pub(crate) struct Step<'a> {
     pub overtakes: Option<QueueId>,
     /// The waiter of the caller, if it is in the queue.
     pub own_waiter: Option<WaiterId>,
+    /// The owner of the last hold that this step ended.
+    pub former: Option<Owner>,
     /// The answer to the caller if a grant reaches it within the call.
     pub answer: Option<Outcome>,
 }
@@ -159,6 +162,7 @@ impl Machine {
             served: 0,
             overtakes: None,
             own_waiter: None,
+            former: None,
             answer: None,
         };
         let had_many_readers = is_there && self.waits.has_many_readers(resource);

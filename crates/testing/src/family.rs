@@ -44,7 +44,7 @@ impl Family {
                 if self != Family::Lock
                     && prefix.eq_ignore_ascii_case(b"DLOCK.")
                     // These exist once for all families.
-                    && ![&b"UNBLOCK"[..], b"APPLY"].contains(&verb) =>
+                    && ![&b"UNBLOCK"[..], b"LOG", b"APPLY"].contains(&verb) =>
             {
                 [self.name().as_bytes(), b".", verb].concat().into()
             }

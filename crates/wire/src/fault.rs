@@ -27,6 +27,8 @@ pub enum Fault<'a> {
     },
     /// The mode of a read-write lock is neither `READ` nor `WRITE`.
     Mode,
+    /// Another word than `GET`, `LEN` or `RESET`.
+    Subcommand(&'a [u8]),
     /// A permit id is not a UUID in its canonical text.
     PermitId,
     /// Fewer arguments than this number of keys and an owner.

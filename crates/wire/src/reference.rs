@@ -151,6 +151,7 @@ fn on_replicas(command: &Command) -> &'static str {
         (_, Access::Read) if command.acl.contains(&"blocking") => "works, but does not wait",
         (_, Access::Read) => "works",
         (_, Access::Write) => "refused with `READONLY`",
+        (_, Access::Server) => "works; each server has its own",
         (_, Access::Connection) => "works, but no client waits there",
     }
 }
@@ -160,7 +161,14 @@ fn write_arguments(page: &mut String, args: &[Arg]) -> fmt::Result {
     for arg in args {
         if arg.kind == ArgKind::OneOf {
             for part in arg.parts {
-                write_argument(page, part, Some(arg.summary))?;
+                let words = if part.kind == ArgKind::Block {
+                    part.parts
+                } else {
+                    core::slice::from_ref(part)
+                };
+                for word in words {
+                    write_argument(page, word, (!word.optional).then_some(arg.summary))?;
+                }
             }
         } else {
             write_argument(page, arg, None)?;

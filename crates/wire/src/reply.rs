@@ -5,6 +5,7 @@
 //! | INFO | [`Info`]: [`LockInfo`], [`RwInfo`], [`SemInfo`], [`LatchInfo`] |
 //! | WAITERS | array of [`WaiterInfo`] |
 //! | `DSEM.PERMITS` | array of [`PermitInfo`] |
+//! | `DLOCK.LOG GET` | array of [`LogEntry`] |
 //! | ACQUIRE and similar commands | see [`grant`] |
 //! | AWAIT with REASON | [`HoldEnd`] |
 //! | other numbers | `u64`, or `i64` where they can be negative |
@@ -20,6 +21,7 @@ mod info;
 mod kind;
 mod latch;
 mod lock;
+mod log;
 mod rw;
 mod semaphore;
 mod shape;
@@ -35,6 +37,7 @@ pub use info::Info;
 pub use kind::Kind;
 pub use latch::LatchInfo;
 pub use lock::LockInfo;
+pub use log::{LOG_STRING_MAX, LogEntry, LogEvent, LogToken};
 pub use rw::{RwInfo, RwMode};
 pub use semaphore::{PermitInfo, SemInfo};
 pub use shape::{Field, Shape, Sink, Unreadable, Value, names};

@@ -8,6 +8,7 @@ mod error;
 mod family;
 mod latch;
 mod lock;
+mod log;
 mod multi;
 mod rw;
 mod semaphore;
@@ -27,6 +28,7 @@ pub use latch::{Await, CountDown, LatchInit};
 pub use lock::{
     Acquire, AwaitEnd, Cancel, Check, Fence, FindPosition, ListWaiters, OneKey, Release, Renew,
 };
+pub use log::Log;
 pub use multi::{MAcquire, MRelease, MRenew};
 pub use rw::{Mode, RwAcquire, RwBreak, RwRelease, RwRenew};
 pub use semaphore::{
@@ -45,6 +47,8 @@ pub enum Request<'a> {
     Op(Op<'a>),
     /// It changes nothing and never waits.
     Read(Read<'a>),
+    /// It reads or clears the log of notable events; it touches no key.
+    Log(Log),
     /// Replay a record; only servers send this, to servers.
     Apply(Apply<'a>),
 }
@@ -129,6 +133,7 @@ fn parse_args<'a>(id: CommandId, args: &'a [&'a [u8]]) -> Result<Request<'a>, Fa
         }
         CommandId::Multi(verb) => verb.parse(at, |op| Op::Multi(op).into()),
         CommandId::Unblock => Ok(Op::Unblock(Unblock::parse(at)?).into()),
+        CommandId::Log => Ok(Request::Log(Log::parse(at)?)),
         CommandId::Apply => Ok(Request::Apply(Apply::parse(at)?)),
     }
 }
@@ -162,6 +167,7 @@ impl Request<'_> {
             Self::Read(Read::Rw(read)) => read.parts(CommandId::Rw),
             Self::Read(Read::Sem(read)) => read.parts(CommandId::Sem),
             Self::Read(Read::Latch(read)) => read.parts(CommandId::Latch),
+            Self::Log(call) => (CommandId::Log, call),
             Self::Apply(call) => (CommandId::Apply, call),
         }
     }

@@ -79,6 +79,7 @@ pub static COMMANDS: &[Command] = &with_arity([
     multi::MRENEW,
     multi::ANYACQUIRE,
     admin::UNBLOCK,
+    admin::LOG,
     admin::APPLY,
 ]);
 
@@ -89,7 +90,7 @@ const fn with_arity<const N: usize>(mut rows: [Command; N]) -> [Command; N] {
         let args = rows[row].args;
         let (mut required, mut has_optional, mut at) = (1, false, 0);
         while at < args.len() {
-            has_optional |= args[at].optional;
+            has_optional |= args[at].optional || args[at].has_block();
             required += if args[at].optional { 0 } else { 1 };
             at += 1;
         }

@@ -296,6 +296,9 @@ impl Draft<'_> {
             3 if family != Family::Latch => {
                 Call::plain(&[&*family.command("CHECK"), &key, "1700000000000000"])
             }
+            _ if self.dice.one_in(2) => {
+                Call::plain(&["DLOCK.LOG", self.dice.pick(&["GET", "LEN", "RESET"])])
+            }
             _ => Call::plain(&["TYPE", &*key]),
         }
     }

@@ -53,7 +53,7 @@ async fn lose_one(server: Arc<Server>, variant: Variant, fault: Fault, waits: bo
         });
         if let Some(holder) = holder {
             until("the place", || variant.waiters(&server, &key) == 1).await;
-            holder.release().await.unwrap();
+            let _ = holder.release().await.unwrap();
         }
         let guard = within(&case, acquiring).await.unwrap();
         assert_eq!(lost.fired(), 1, "{case}");
@@ -133,7 +133,7 @@ async fn count_permits(server: &Server, proxy: &Proxy, client: &Client, fault: F
         assert_eq!(number(&info, "leased"), 1, "{fault:?} {wait:?}");
         proxy.flow();
         let lost = proxy.once("DSEM.RELEASE", fault);
-        within("the release", permit.release()).await.unwrap();
+        let _ = within("the release", permit.release()).await.unwrap();
         assert_eq!(lost.fired(), 1);
         proxy.flow();
     }
@@ -177,7 +177,7 @@ async fn count_all(server: &Server, proxy: &Proxy, client: &Client, fault: Fault
     }
     proxy.flow();
     let lost = proxy.on(1, fault, |command| command[0].ends_with(b"RELEASE"));
-    within("the release", guard.release()).await.unwrap();
+    let _ = within("the release", guard.release()).await.unwrap();
     assert_eq!(lost.fired(), 1);
     proxy.flow();
 }
@@ -203,7 +203,7 @@ async fn no_watchdog_renews_a_released_lock() {
                 proxy.once(&variant.command("RENEW"), fault);
                 proxy.once(&variant.command("RELEASE"), fault);
                 if by_hand {
-                    guard.release().await.unwrap();
+                    let _ = guard.release().await.unwrap();
                 } else {
                     drop(guard);
                 }
@@ -278,7 +278,7 @@ async fn several_tied_locks_are_those_that_the_guard_names() {
         until("the place", || number(&server.cmd(&["DLOCK.INFO", "a"]), "waiters") == 1).await;
         // The second call moves the binding.
         let lost = proxy.once("DLOCK.MACQUIRE", fault);
-        holder.release().await.unwrap();
+        let _ = holder.release().await.unwrap();
         let guard = within("both", waiting).await.unwrap();
         assert_eq!(lost.fired(), 1);
         proxy.flow();

@@ -38,7 +38,7 @@ async fn two_hundred_waiters_outlast_a_restart() {
         let (how, _) = within("lost()", lost).await.unwrap();
         assert_eq!(how, Lost::Refused);
         for task in waiting {
-            within("a waiter", task).await.unwrap().unwrap();
+            let _ = within("a waiter", task).await.unwrap().unwrap();
         }
         println!("{wait:?}: all served {:?} after the restart", back.elapsed());
         assert_eq!(guard.release().await.unwrap(), Released::Gone);
@@ -139,9 +139,9 @@ async fn connections_at_rest_do_not_outlive_the_server_they_lead_to() {
         })
         .collect();
     until("the places", || number(&old.cmd(&["DLOCK.INFO", "k"]), "waiters") == 3).await;
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     for task in waiting {
-        within("a waiter", task).await.unwrap();
+        let _ = within("a waiter", task).await.unwrap();
     }
     proxy.redirect(&new);
     let clients = old.cmd(&["CLIENT", "LIST"]).text();
@@ -157,7 +157,7 @@ async fn connections_at_rest_do_not_outlive_the_server_they_lead_to() {
         let guard = within("the acquire", lock.acquire()).await.unwrap();
         assert_eq!(number(&new.cmd(&["DLOCK.INFO", "k"]), "holds"), 1);
         assert!(old.cmd(&["DLOCK.INFO", "k"]).is_null());
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
     old.left_over_check();
     new.left_over_check();

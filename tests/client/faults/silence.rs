@@ -98,7 +98,7 @@ async fn a_lost_message_is_harmless() {
         }
         proxy.swallow_messages();
         let released = Instant::now();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let guard = within("the waiter", waiting).await.unwrap();
         assert!(released.elapsed() < queue, "asks again after {:?}", released.elapsed());
         // Without a message about the break, the next renewal reports it.

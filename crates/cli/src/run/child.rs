@@ -78,23 +78,31 @@ impl Child {
         on_loss: impl FnOnce(Lost),
     ) -> io::Result<Ended> {
         let mut lost = hold.lost();
-        let (status, lost) = loop {
+        loop {
             if let Some(status) = self.look()? {
-                break (status, None);
+                return Ok(Ended { status, lost: None, typed: self.ended(status, false) });
             }
             tokio::select! {
                 biased;
-                how = &mut lost => {
-                    self.ask_to_end();
-                    // Reported last: writing may block if no program reads stderr.
-                    on_loss(how);
-                    break (self.end(signals, grace).await?, Some(how));
-                }
+                how = &mut lost => return self.end_after(how, signals, grace, on_loss).await,
                 signal = signals.next() => self.pass_on(signal, hold),
             }
-        };
-        let typed = self.ended(status, lost.is_some());
-        Ok(Ended { status, lost, typed })
+        }
+    }
+
+    /// Ends the command, because the hold is lost.
+    pub async fn end_after(
+        &mut self,
+        how: Lost,
+        signals: &mut Signals,
+        grace: Duration,
+        on_loss: impl FnOnce(Lost),
+    ) -> io::Result<Ended> {
+        self.ask_to_end();
+        // Reported last: writing may block if no program reads stderr.
+        on_loss(how);
+        let status = self.end(signals, grace).await?;
+        Ok(Ended { status, lost: Some(how), typed: self.ended(status, true) })
     }
 
     /// Its exit status, if it has ended. If the terminal stopped it, this program stops, too, until it is continued.

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use dlock_client::admin::{Entry, Kind};
-use dlock_client::{Client, Error, Guard, Lost, Permit, Released};
+use dlock_client::{Client, Error, Guard, Hold, Lock, Lost, Permit, Released};
 use nix::unistd::gethostname;
 
 use crate::args::Run;
@@ -18,7 +18,7 @@ pub struct Wanted {
     owner: String,
 }
 
-/// A hold that [`Held::release`] ends.
+/// A hold that [`Held::release`] ends; a view is released by the call that gave it.
 pub struct Held {
     key: OsString,
     owner: String,
@@ -28,15 +28,30 @@ pub struct Held {
 enum What {
     Lock(Guard),
     Permit(Permit),
+    View(Hold),
 }
 
-/// Acquires a kind of lock, for at most the user's maximum wait.
-macro_rules! take {
+/// A handle with the options of the user.
+macro_rules! with_options {
     ($handle:expr, $args:expr, $owner:expr, $label:expr) => {{
         let mut handle = $handle.owner($owner).label($label);
         if let Some(lease) = $args.lease {
             handle = handle.lease(lease);
         }
+        if let Some(max_hold) = $args.max_hold {
+            handle = handle.max_hold(max_hold);
+        }
+        if let Some(bind) = $args.bind {
+            handle = handle.bind(bind);
+        }
+        handle
+    }};
+}
+
+/// Acquires a kind of lock, for at most the user's maximum wait.
+macro_rules! take {
+    ($handle:expr, $args:expr, $owner:expr, $label:expr) => {{
+        let handle = with_options!($handle, $args, $owner, $label);
         match ($args.nonblock, $args.wait) {
             (true, _) | (_, Some(Duration::ZERO)) => handle.try_acquire().await,
             (false, Some(time)) => handle.acquire_timeout(time).await,
@@ -58,6 +73,18 @@ impl Wanted {
             Kind::Lock
         };
         Self { entry: Entry { key: args.key.as_bytes().to_vec(), kind }, owner: owner() }
+    }
+
+    /// The handle of a lock with one holder.
+    pub fn lock(&self, client: &Client, args: &Run, label: &[u8]) -> Lock {
+        let key = &self.entry.key;
+        let lock = if args.fair { client.fair_lock(key) } else { client.lock(key) };
+        with_options!(lock, args, &self.owner, label)
+    }
+
+    /// The hold that a call of `run_once` gave.
+    pub fn held(&self, args: &Run, hold: Hold) -> Held {
+        Held { key: args.key.clone(), owner: self.owner.clone(), what: What::View(hold) }
     }
 
     /// None: not available, or not in time.
@@ -94,6 +121,7 @@ impl Held {
         match &self.what {
             What::Lock(guard) => Box::pin(guard.lost()),
             What::Permit(permit) => Box::pin(permit.lost()),
+            What::View(hold) => Box::pin(hold.lost()),
         }
     }
 
@@ -102,12 +130,14 @@ impl Held {
         match &self.what {
             What::Lock(guard) => guard.lost_now(),
             What::Permit(permit) => permit.lost_now(),
+            What::View(hold) => hold.lost_now(),
         }
     }
 
     /// Variables for the command; None removes a variable that an outer `dlock run` may have set.
     pub fn environment(&self) -> [(&'static str, Option<OsString>); 4] {
         let (token, permit) = match &self.what {
+            What::View(hold) => (Some(hold.token().to_string().into()), None),
             What::Lock(guard) => (Some(guard.token().to_string().into()), None),
             What::Permit(permit) => (None, Some(permit.permit_id().into())),
         };
@@ -124,6 +154,7 @@ impl Held {
         match self.what {
             What::Lock(guard) => guard.release().await,
             What::Permit(permit) => permit.release().await,
+            What::View(_) => Ok(Released::Already),
         }
     }
 }

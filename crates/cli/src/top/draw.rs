@@ -12,19 +12,23 @@ use crate::show::{of_permits, of_waiters, page};
 
 const HELP: &str = "q quit  s sort  up/down select  Enter details";
 const HELP_DETAILS: &str = "q quit  Esc back";
-/// Lines above and below the list.
+/// Lines above and below the list, and a row that one page shares with the next.
 const FRAME: u16 = 7;
 
 /// Number of rows that fit on a screen of this height.
-pub const fn page_of(height: u16) -> usize {
-    height.saturating_sub(FRAME) as usize
+pub fn page_of(state: &State, height: u16) -> usize {
+    usize::from(height.saturating_sub(FRAME + latency_lines(state)))
+}
+
+fn latency_lines(state: &State) -> u16 {
+    u16::try_from(lines::latency(&state.servers).len()).unwrap_or(0)
 }
 
 /// Draws everything.
 pub fn draw(frame: &mut Frame<'_>, state: &State) {
+    let head = Constraint::Length(4 + latency_lines(state));
     let [head, body, foot] =
-        Layout::vertical([Constraint::Length(4), Constraint::Min(1), Constraint::Length(1)])
-            .areas(frame.area());
+        Layout::vertical([head, Constraint::Min(1), Constraint::Length(1)]).areas(frame.area());
     draw_head(frame, head, state);
     if state.opened.is_some() {
         draw_details(frame, body, state);
@@ -41,6 +45,7 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State) {
             Line::styled(format!("dlock top: {}", lines::server(&state.servers)), Modifier::BOLD);
         head.push(lines::now(&state.servers).into());
         head.push(lines::rates(state.rates.as_ref()).into());
+        head.extend(lines::latency(&state.servers).into_iter().map(Line::from));
     }
     let width = usize::from(area.width);
     let head: Vec<Line<'_>> = head.into_iter().map(|line| fit_line(&line, width)).collect();
@@ -204,9 +209,9 @@ mod tests {
         let mut state = State::default();
         let locks = (0..50).map(|n| lock(&format!("k{n:02}"), n, 0, 0)).collect();
         state.update(sample::look(Instant::now(), locks));
-        state.press(Key::Last, page_of(12));
+        state.press(Key::Last, page_of(&state, 12));
         assert!(screen(&state, 80, 12).iter().any(|line| line.starts_with("k49")));
-        state.press(Key::PageUp, page_of(12));
+        state.press(Key::PageUp, page_of(&state, 12));
         assert!(screen(&state, 80, 12).iter().any(|line| line.starts_with("k44")));
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_client::admin::Stats;
+use dlock_client::admin::{Kind, Latency, Stats};
 
 use super::state::{Rates, Row, State};
 use crate::show::{held_by, label, left};
@@ -56,6 +56,24 @@ pub fn rates(rates: Option<&Rates>) -> String {
     )
 }
 
+/// How long waits and holds last: a line each, if the servers show it and there were any. Of several servers the worst.
+pub fn latency(servers: &[Stats]) -> Vec<String> {
+    let line = |is_held: bool, name: &str| {
+        let of_all = servers.iter().flat_map(|server| &server.latency);
+        let seen: Vec<&Latency> =
+            of_all.filter(|times| times.is_held == is_held && times.count > 0).collect();
+        let kinds = Kind::ALL.into_iter().filter_map(|kind| {
+            let of_kind = || seen.iter().filter(|times| times.kind == kind);
+            let (half, most) =
+                (of_kind().map(|times| times.p50).max()?, of_kind().map(|times| times.p99).max()?);
+            Some(format!("{} {}/{}", kind.name(), text::short_time(half), text::short_time(most)))
+        });
+        let kinds: Vec<String> = kinds.collect();
+        (!kinds.is_empty()).then(|| format!("{name} p50/p99: {}", kinds.join(", ")))
+    };
+    [line(false, "waited"), line(true, "held  ")].into_iter().flatten().collect()
+}
+
 /// Counts since the start of the servers.
 pub fn totals(servers: &[Stats]) -> String {
     format!(
@@ -100,6 +118,7 @@ pub fn keys(rows: &[Row], rates: bool) -> Table {
 pub fn snapshot(state: &State) -> Vec<String> {
     let servers = &state.servers;
     let mut lines = vec![server(servers), now(servers), totals(servers)];
+    lines.extend(latency(servers));
     if !state.rows.is_empty() {
         lines.push(String::new());
         lines.extend(keys(&state.rows, false).lines());
@@ -110,8 +129,12 @@ pub fn snapshot(state: &State) -> Vec<String> {
 
 /// Notes the keys that the list leaves out.
 pub fn more(state: &State) -> Option<String> {
-    let more = u64::try_from(state.more).ok().filter(|&more| more > 0)?;
-    Some(format!("{} more: give a PATTERN to see them", text::plural(more, "key")))
+    let more = text::plural(u64::try_from(state.more).ok().filter(|&more| more > 0)?, "key");
+    Some(if state.is_partial {
+        format!("{more} less busy so far, reading on")
+    } else {
+        format!("{more} less busy: give a PATTERN to see them")
+    })
 }
 
 fn sum(servers: &[Stats], of: impl Fn(&Stats) -> u64) -> u64 {

@@ -56,8 +56,8 @@ impl Screen {
     }
 
     /// Number of visible rows of the list.
-    pub fn page(&self) -> usize {
-        self.terminal.size().map_or(1, |size| draw::page_of(size.height))
+    pub fn page(&self, state: &State) -> usize {
+        self.terminal.size().map_or(1, |size| draw::page_of(state, size.height))
     }
 
     /// The next input.

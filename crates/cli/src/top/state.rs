@@ -20,8 +20,10 @@ pub struct Look {
     pub servers: Vec<Stats>,
     /// The keys that match.
     pub keys: Vec<Seen>,
-    /// Number of matching keys that were not inspected.
+    /// Number of matching keys that are not among `keys`: less busy ones.
     pub more: usize,
+    /// Other keys are inspected by the next samples.
+    pub is_partial: bool,
     /// Details of the opened key.
     pub details: Option<Details>,
 }
@@ -122,8 +124,10 @@ pub struct State {
     pub servers: Vec<Stats>,
     /// None before the second sample.
     pub rates: Option<Rates>,
-    /// Number of keys that were not inspected.
+    /// Number of keys that are left out: less busy ones.
     pub more: usize,
+    /// Not all keys have been inspected yet.
+    pub is_partial: bool,
     /// Why the last sample failed, if it did.
     pub trouble: Option<String>,
     /// Whether there was a sample.
@@ -151,6 +155,7 @@ impl Default for State {
             servers: Vec::new(),
             rates: None,
             more: 0,
+            is_partial: false,
             trouble: None,
             looked: false,
             selected: None,
@@ -170,6 +175,7 @@ impl State {
         self.last = Some(look.at);
         self.servers = look.servers;
         self.more = look.more;
+        self.is_partial = look.is_partial;
         if let Some(details) = look.details
             && self.opened.as_ref() == Some(&details.entry)
         {

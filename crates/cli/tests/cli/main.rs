@@ -5,7 +5,16 @@
 
 mod command;
 mod free;
+mod gone;
+mod http;
+mod json;
+mod log;
 mod lost;
+mod metrics;
+mod once;
+mod pages;
+mod ping;
+mod prometheus;
 mod run;
 mod servers;
 mod show;
@@ -13,3 +22,5 @@ mod signals;
 mod terminal;
 mod tmux;
 mod top;
+mod waits;
+mod watch;

@@ -181,7 +181,7 @@ fn errors_name_the_problem() {
     ] {
         let output = output(&server, args);
         assert_eq!(output.code, 64, "{args:?}");
-        assert!(output.stderr.starts_with("error: "), "{}", output.stderr);
+        assert!(output.stderr.starts_with("dlock: "), "{}", output.stderr);
     }
     let empty = output(&server, &["run", "", "--", "true"]);
     assert_eq!(empty.code, 64, "{}", empty.stderr);

@@ -21,6 +21,9 @@ fn all_work(server: &Server, options: &[&str]) {
     let snapshot = stdout(server, &both(options, &["top"]));
     assert!(snapshot.lines().any(|line| line.starts_with("door  dlock  alice ")), "{snapshot}");
     assert!(snapshot.contains("\n1 hold, 0 permits, 1 key; "), "{snapshot}");
+    let metrics = stdout(server, &both(options, &["metrics"]));
+    let is_up = |line: &str| line.starts_with("dlock_up{") && line.ends_with(" 1");
+    assert!(metrics.lines().any(is_up), "{metrics}");
     let run = |key| output(server, &both(options, &["run", "-n", key, "--", "echo", "ran"]));
     assert_eq!((run("door").code, run("door").stdout.as_str()), (1, ""));
     assert_eq!((run("free").code, run("free").stdout.as_str()), (0, "ran\n"));

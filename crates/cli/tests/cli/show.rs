@@ -4,6 +4,7 @@ use dlock_testing::{Reply as _, Server, args};
 use serde_json::{Value, json};
 
 use crate::command::{output, stdout};
+use crate::tmux::Tmux;
 
 /// The words of each line. The tests of the tables check the alignment.
 fn rows(text: &str) -> Vec<Vec<&str>> {
@@ -249,6 +250,30 @@ fn a_long_key_is_shown_whole() {
     server.cmd(&["DLOCK.ACQUIRE", &key, "a"]).ok();
     assert!(stdout(&server, &["ls"]).contains(&format!("\"{key}\"")));
     assert!(stdout(&server, &["info", &key]).contains(&format!("\"{key}\"")));
+    server.cmd(&["DEL", &key]).ok();
+}
+
+#[test]
+fn a_terminal_cuts_what_is_long() {
+    let server = Server::start();
+    let key = "long-".repeat(40);
+    server.cmd(&["DLOCK.ACQUIRE", &key, "alice", "PX", "600000", "LABEL", "night"]).ok();
+    let token = server.cmd(&["DLOCK.INFO", &key]).field("token").int().to_string();
+    let terminal = Tmux::open(&server);
+    terminal.line("clear; dlock ls; dlock waiters 'long*'");
+    let screen = terminal.wait_for("nobody waits for");
+    let row = screen.lines().find(|line| line.starts_with("long-")).expect("a row");
+    let words: Vec<&str> = row.split_whitespace().collect();
+    assert!(words[0].ends_with('…') && row.chars().count() <= 100, "{screen}");
+    assert_eq!((&words[1..3], words[5]), (&["dlock", "alice"][..], "night"), "{screen}");
+    // The token is whole, whatever the owner.
+    terminal.line("clear; dlock info $(printf 'long-%.0s' $(seq 40))");
+    terminal.wait_for(&token);
+    // A pipe gets all of it.
+    terminal.line("clear; dlock ls | wc -L");
+    terminal.wait_until("the width", |screen| {
+        screen.lines().any(|line| line.trim().parse::<usize>().is_ok_and(|width| width > 200))
+    });
     server.cmd(&["DEL", &key]).ok();
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use dlock_testing::{Reply as _, Server, wait_until};
+use dlock_testing::{Reply as _, Server, args, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -172,4 +172,43 @@ fn into_a_pipe_it_is_one_snapshot() {
     assert!(!text.contains('\u{1b}'), "no escape sequences");
     assert_eq!(stdout(&server, &["top", "d*"]).lines().count(), 6);
     server.cmd(&["DEL", "door", "licences"]).ok();
+}
+
+#[test]
+fn the_busiest_of_very_many_is_shown() {
+    let server = Server::start();
+    let mut client = server.client();
+    // More than one sample inspects.
+    let calls: Vec<_> =
+        (0..21_000).map(|n| args!["DLOCK.ACQUIRE", format!("k{n}"), "a", "PX", "600000"]).collect();
+    client.pipeline(&calls);
+    server.cmd(&["DLATCH.INIT", "zzz", "2"]).ok();
+    let _waiter = server.block(&["DLATCH.AWAIT", "zzz", "BLOCK", "0"]);
+    let text = stdout(&server, &["top"]);
+    let first = text.lines().skip_while(|line| !line.starts_with("KEY")).nth(1).unwrap_or_default();
+    assert!(first.starts_with("zzz "), "{first}");
+    assert!(text.ends_with("\n11001 keys less busy: give a PATTERN to see them\n"));
+
+    let terminal = Tmux::open(&server);
+    terminal.line("dlock top -i 0.1");
+    terminal.wait_until("the busiest", |screen| row(screen, "zzz").is_some());
+    terminal.keys(&["q"]);
+    terminal.wait_for_command("bash");
+    expect_shell(&terminal);
+    server.cmd(&["FLUSHALL"]).ok();
+}
+
+#[test]
+fn how_long_waits_and_holds_last() {
+    let server = Server::start();
+    assert!(!stdout(&server, &["top"]).contains("p50/p99"));
+    server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
+    let mut waiter = server.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);
+    server.cmd(&["DLOCK.RELEASE", "k", "a"]).ok();
+    waiter.expect_reply(dlock_testing::SOON).int();
+    server.cmd(&["DLOCK.RELEASE", "k", "b"]).ok();
+    let text = stdout(&server, &["top"]);
+    for begin in ["waited p50/p99: dlock ", "held   p50/p99: dlock "] {
+        assert!(text.lines().any(|line| line.starts_with(begin)), "{text}");
+    }
 }

@@ -81,8 +81,9 @@ impl PendingAcquire {
         let connection = calls.open(drafts).await?;
         self.may_remain.store(true, Ordering::Relaxed);
         let mut replies = connection.call(drafts, limit_ms).await?.into_iter();
-        let mut next = || replies.next().unwrap_or(Value::Nil).extract_error();
-        Ok((next()?, next().map_err(Error::from)))
+        let mut next =
+            || replies.next().unwrap_or(Value::Nil).extract_error().map_err(Error::from_redis);
+        Ok((next()?, next()))
     }
 
     /// A grant that came over a dedicated connection after a wait: its lease began between the request and now. After a

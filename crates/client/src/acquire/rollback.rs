@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use super::pending::{Grant, PendingAcquire, WaitRequest};
 use crate::error::Error;
 use crate::registry::PendingRequest;
+use crate::telemetry;
 
 /// How long giving up may delay the caller, before it goes on in the background.
 pub(super) const LEAVE_WITHIN: Duration = Duration::from_millis(250);
@@ -39,7 +40,10 @@ impl PendingRequest for PendingAcquire {
         let cleanup = core.ctx.gate.cleanup();
         core.ctx.runtime.clone().spawn(async move {
             // Without an answer, the waiter or hold ends by itself, after its lease.
-            if self.cancel_and_release().await.is_err_and(|error| error.is_unanswered()) {
+            if let Err(error) = self.cancel_and_release().await
+                && error.is_unanswered()
+            {
+                telemetry::release_failed(self.key(), &error);
                 core.ctx.gate.failed();
             }
             drop((rollback, cleanup));

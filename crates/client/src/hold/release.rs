@@ -6,6 +6,7 @@ use crate::exchange::Reply;
 use crate::hold_ref::HoldRef;
 use crate::lost::Released;
 use crate::reply::read;
+use crate::telemetry;
 
 impl Hold {
     /// Releases it, once. Dropping this future does not stop the release.
@@ -34,8 +35,9 @@ impl Hold {
     fn send_release_later(self) {
         let cleanup = self.core.ctx.gate.cleanup();
         self.core.ctx.runtime.clone().spawn(async move {
-            // Only `close` reports an error; the lease ends by itself.
-            if self.send_release().await.is_err() {
+            // No caller gets the error; the lease ends by itself.
+            if let Err(error) = self.send_release().await {
+                telemetry::release_failed(self.key(), &error);
                 self.core.ctx.gate.failed();
             }
             drop(cleanup);

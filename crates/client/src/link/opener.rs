@@ -38,7 +38,8 @@ impl Opener {
             Self::Fixed(info) | Self::Node(info) => ConnectionInfo::clone(info),
             #[cfg(feature = "sentinel")]
             Self::Sentinel { lookup, node } => {
-                let primary = lookup.lock().await.async_get_client().await?;
+                let primary = lookup.lock().await.async_get_client().await;
+                let primary = primary.map_err(Error::from_redis)?;
                 ConnectionInfo::clone(node).set_addr(primary.get_connection_info().addr().clone())
             }
             #[cfg(feature = "testing")]
@@ -53,7 +54,8 @@ impl Opener {
             .with_retries(3);
         let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(keepalive);
         let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
-        Ok(Dialer::Server(Box::new(redis::Client::open(info)?)))
+        let client = redis::Client::open(info).map_err(Error::from_redis)?;
+        Ok(Dialer::Server(Box::new(client)))
     }
 
     /// Whether Sentinels name the server, and may name another one later.
@@ -79,7 +81,8 @@ pub(crate) fn lookup(named: &NamedPrimary) -> Result<SentinelClient, Error> {
     let NamedPrimary { sentinels, name, node, .. } = named;
     let addresses = sentinels.iter().map(|sentinel| sentinel.addr().clone());
     let mut builder =
-        SentinelClientBuilder::new(addresses, name.as_str(), SentinelServerType::Master)?;
+        SentinelClientBuilder::new(addresses, name.as_str(), SentinelServerType::Master)
+            .map_err(Error::from_redis)?;
     if let Some(asked) = sentinels.first() {
         builder = builder.set_client_to_sentinel_tcp_settings(asked.tcp_settings().clone());
         if let Some(user) = asked.redis_settings().username() {
@@ -107,5 +110,5 @@ pub(crate) fn lookup(named: &NamedPrimary) -> Result<SentinelClient, Error> {
     if let Some(tls) = &named.tls {
         builder = builder.set_client_to_redis_certificates(tls.clone());
     }
-    Ok(builder.build()?)
+    builder.build().map_err(Error::from_redis)
 }

@@ -42,7 +42,9 @@ impl Pool {
             .set_response_timeout(None);
         let opened = live.dialer.open(&config);
         let opened = timeout_at(until, opened).await;
-        Ok(opened.map_err(|_| Error::unavailable("connecting takes too long"))??)
+        opened
+            .map_err(|_| Error::unavailable("connecting takes too long"))?
+            .map_err(Error::from_redis)
     }
 
     /// Puts one back that is not blocked and works.

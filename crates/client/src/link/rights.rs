@@ -52,7 +52,7 @@ const OTHERS: [CommandId; 6] = [
 /// The user may not subscribe to the channels of the client.
 pub(super) fn may_not_subscribe(error: RedisError) -> Error {
     let is_refused = error.code() == Some("NOPERM");
-    let error = Error::from(error);
+    let error = Error::from_redis(error);
     if !is_refused {
         return error;
     }
@@ -111,7 +111,7 @@ async fn replies(
     requests: &redis::Pipeline,
     count: usize,
 ) -> Result<Vec<Value>, Error> {
-    Ok(connection.send_packed_commands(requests, 0, count).await?)
+    connection.send_packed_commands(requests, 0, count).await.map_err(Error::from_redis)
 }
 
 /// Whether that reply says that the user may not run the command. NOPERM is also said of keys: only of a command the

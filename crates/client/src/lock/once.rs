@@ -1,8 +1,10 @@
 //! Single flight: of those who want the same work done, one does it and the others wait for the end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_wire::reply::HoldEnd;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::Lock;
@@ -39,6 +41,20 @@ enum Turn {
     /// Another client did, and the calls here up to this number waited for it.
     AnotherRan(u64),
     TimedOut,
+}
+
+/// What a call of [`Lock::run_once`] has to do.
+pub(crate) enum Begun {
+    /// Its work, under this hold.
+    Ours(Guard, Run),
+    AnotherRan,
+    TimedOut,
+}
+
+/// A run of this client. The other calls of the client wait while this exists.
+pub(crate) struct Run {
+    flight: Arc<Flight>,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Lock {
@@ -119,6 +135,23 @@ impl Lock {
         F: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
+        match self.begin_once(deadline).await? {
+            Begun::Ours(guard, run) => {
+                // As in `with`: no step of the work begins after the hold was lost.
+                let value = tokio::select! {
+                    biased;
+                    how = guard.lost() => return Err(Error::lost(how).into()),
+                    done = work(guard.hold()) => done?,
+                };
+                Ok(Some(Once::Ran(run.finish(&guard, value).await?)))
+            }
+            Begun::AnotherRan => Ok(Some(Once::AnotherRan)),
+            Begun::TimedOut => Ok(None),
+        }
+    }
+
+    /// Waits until the work is to run here, or another run has finished.
+    pub(crate) async fn begin_once(&self, deadline: Deadline) -> Result<Begun, Error> {
         self.lock_family()?;
         let Handle { core, target, keys, .. } = &self.handle;
         let flight = core.flights.join(target.family(), &keys.first().into());
@@ -127,23 +160,19 @@ impl Lock {
         let turn = match deadline {
             Deadline::At(end) => match tokio::time::timeout_at(end, turn).await {
                 Ok(turn) => turn,
-                Err(_) => return Ok(None),
+                Err(_) => return Ok(Begun::TimedOut),
             },
             Deadline::Now | Deadline::Never => turn.await,
         };
-        let Some(_turn) = turn else { return Ok(Some(Once::AnotherRan)) };
+        let Some(permit) = turn else { return Ok(Begun::AnotherRan) };
         // Kept out of the tasks that wait for their turn: there may be very many.
         match Box::pin(self.take_turn(&flight, deadline)).await? {
-            Turn::Ours(guard) => {
-                let (value, up_to) = run(guard, &flight, work).await?;
-                flight.finish(up_to);
-                Ok(Some(Once::Ran(value)))
-            }
+            Turn::Ours(guard) => Ok(Begun::Ours(guard, Run { flight, _permit: permit })),
             Turn::AnotherRan(up_to) => {
                 flight.finish(up_to);
-                Ok(Some(Once::AnotherRan))
+                Ok(Begun::AnotherRan)
             }
-            Turn::TimedOut => Ok(None),
+            Turn::TimedOut => Ok(Begun::TimedOut),
         }
     }
 
@@ -214,28 +243,17 @@ impl Lock {
     }
 }
 
-/// Runs the work under the hold, and releases it. Only the release after work that has done what it should says so to
-/// those who wait. Returns the number of the last call that had begun when the work was done, too.
-async fn run<T, E, F>(
-    guard: Guard,
-    flight: &Flight,
-    work: impl FnOnce(Hold) -> F,
-) -> Result<(T, u64), E>
-where
-    F: Future<Output = Result<T, E>>,
-    E: From<Error>,
-{
-    // As in `with`: no step of the work begins after the hold was lost.
-    let value = tokio::select! {
-        biased;
-        how = guard.lost() => return Err(Error::lost(how).into()),
-        done = work(guard.hold()) => done?,
-    };
-    let up_to = flight.joined();
-    if let Some(how) = guard.lost_now() {
-        return Err(Error::lost_by_the_end(how).into());
+impl Run {
+    /// The work has done what it should. Releases its hold: only this release says so to those who wait elsewhere.
+    pub(crate) async fn finish<T>(self, guard: &Guard, value: T) -> Result<T, Error> {
+        // These had begun when the work was done, too.
+        let up_to = self.flight.joined();
+        if let Some(how) = guard.lost_now() {
+            return Err(Error::lost_by_the_end(how));
+        }
+        guard.set_done();
+        let value = verdict(value, &Holding::release(guard).await)?;
+        self.flight.finish(up_to);
+        Ok(value)
     }
-    guard.set_done();
-    let released = Holding::release(&guard).await;
-    Ok((verdict(value, &released)?, up_to))
 }

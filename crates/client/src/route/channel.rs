@@ -80,7 +80,7 @@ impl Routes {
                 Err(_) => return Err(Unsettled::Failed(Error::unavailable("no answer in time"))),
             };
             match error.code() {
-                None => return Err(Unsettled::Failed(error.into())),
+                None => return Err(Unsettled::Failed(Error::from_redis(error))),
                 Some("MOVED" | "ASK") => {
                     self.refresh_from(server, until).await;
                 }

@@ -28,7 +28,8 @@ pub(super) fn text(state: &State, sections: &[&[u8]]) -> String {
     let (waiters_blocked, waiters_queued) = waits.count();
     let armed = machine.leases().armed() + waits.timeouts.armed() + waits.graces.armed();
     let counters = machine.counters();
-    let fields: [(&str, &dyn Display); 24] = [
+    let fields: [(&str, &dyn Display); 25] = [
+        ("version", &env!("CARGO_PKG_VERSION")),
         ("held_locks", &machine.leases().held()),
         ("leased_permits", &machine.leases().permits()),
         ("keys_entered", &machine.leases().len()),
@@ -56,5 +57,14 @@ pub(super) fn text(state: &State, sections: &[&[u8]]) -> String {
         ("unclaimed", &counters.unclaimed),
     ];
     section("dlock", "dlock_", &fields);
+    let is_asked = |asked: &&[u8]| [&b"dlock"[..], b"dlock_latency"].contains(asked);
+    if sections.is_empty() || sections.iter().any(is_asked) {
+        for (name, numbers) in machine.latency().lines() {
+            let numbers: Vec<_> =
+                numbers.iter().map(|(name, number)| format!("{name}={number}")).collect();
+            // Writing to memory does not fail.
+            let _ = write!(text, "dlock_{name}:{}\r\n", numbers.join(","));
+        }
+    }
     text
 }

@@ -7,9 +7,9 @@ use dlock_core::queues::waiter::WaiterId;
 use dlock_core::state::hold::NO_CLIENT;
 use dlock_core::store::{Lookup, Store as _};
 use dlock_core::turn::Caller;
-use dlock_wire::reply::Sink as _;
+use dlock_wire::reply::{Shape as _, Sink as _};
 use dlock_wire::request::{
-    self, LockFamily, LockOp, OneKey, OnePermit, Op, Request, RwBreak, RwOp, SemOp,
+    self, LockFamily, LockOp, Log, OneKey, OnePermit, Op, Request, RwBreak, RwOp, SemOp,
 };
 use dlock_wire::table::COMMANDS;
 
@@ -65,8 +65,22 @@ impl State {
                     Err(_) => Resp::error(WRONG_TYPE),
                 })
             }
+            Request::Log(call) => Some(self.log(*call)),
             Request::Apply(_) => Some(Resp::error("ERR the fake server replays no records")),
         }
+    }
+
+    fn log(&mut self, call: Log) -> Resp {
+        let mut reply = Resp::default();
+        match call {
+            Log::Get { count } => self.machine.log().write(count, &mut reply),
+            Log::Len => (self.machine.log().len() as u64).write(&mut reply),
+            Log::Reset => {
+                self.machine.reset_log();
+                return Resp::ok();
+            }
+        }
+        reply
     }
 
     /// The answer to an operation; None: the caller is blocked.

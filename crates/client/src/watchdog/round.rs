@@ -14,6 +14,7 @@ use crate::hold::Hold;
 use crate::hold_state::{InflightRenewal, RenewalReply};
 use crate::lost::Lost;
 use crate::route::Server;
+use crate::telemetry;
 
 /// When to try again where a server refused to renew.
 const REFUSED: Duration = Duration::from_millis(100);
@@ -120,6 +121,7 @@ impl Batch {
                 };
                 (vec![check], None)
             } else {
+                telemetry::renewing(&hold);
                 let renewal = hold.watchdog_renewal(over);
                 (renewal.requests, Some(renewal.inflight))
             };
@@ -165,7 +167,7 @@ impl SentHold {
             self.end(RenewalReply::Accepted);
             return true;
         };
-        match Error::from(error).kind() {
+        match Error::from_redis(error).kind() {
             ErrorKind::NotHeld | ErrorKind::Stale => {
                 self.hold.lose(if round == Round::Flush { Lost::Flushed } else { Lost::Refused });
                 true

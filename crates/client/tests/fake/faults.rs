@@ -24,9 +24,9 @@ async fn holds_and_places_outlive_their_connections() {
             sleep(Duration::from_secs(1)).await;
         }
         assert_eq!(guard.lost_now(), None);
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
         let guard = waiting.await.unwrap();
-        guard.release().await.unwrap();
+        let _ = guard.release().await.unwrap();
     }
 }
 
@@ -130,7 +130,7 @@ async fn grants_wait_for_the_replicas_that_the_test_has() {
     let error = lock.acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Replicas { acknowledged: 1, wanted: 2 });
     server.set_replicas(2);
-    lock.acquire().await.unwrap().release().await.unwrap();
+    let _ = lock.acquire().await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,6 +179,6 @@ fn blocking_clients_share_a_server() {
         std::thread::yield_now();
     }
     let token = guard.token();
-    guard.release().unwrap();
+    let _ = guard.release().unwrap();
     assert!(waiting.join().unwrap() > token);
 }

@@ -6,6 +6,7 @@
 
 mod example;
 mod faults;
+mod flight;
 mod time;
 
 use std::time::Duration;
@@ -45,4 +46,20 @@ fn waiters(server: &FakeServer, key: &str) -> usize {
         count.map_or(0, |(count, _)| count.parse().unwrap())
     };
     ["DLOCK", "DFAIR", "DRW"].into_iter().map(count).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_log_and_the_latencies_are_those_of_the_machine() {
+    let (server, client) = start().await;
+    let ask = |words: &[&str]| String::from_utf8_lossy(&server.command(words)).into_owned();
+    let guard = client.lock("report").acquire().await.unwrap();
+    assert_eq!(server.break_lock("report"), 1);
+    assert_eq!(ask(&["DLOCK.LOG", "LEN"]), ":1\r\n");
+    let entries = ask(&["DLOCK.LOG", "GET"]);
+    assert!(entries.contains("broken") && entries.contains("report"), "{entries}");
+    let info = ask(&["INFO", "dlock_latency"]);
+    assert!(info.contains("dlock_lock_held:count=1,sum="), "{info}");
+    assert_eq!(ask(&["DLOCK.LOG", "RESET"]), "+OK\r\n");
+    assert_eq!(ask(&["DLOCK.LOG", "LEN"]), ":0\r\n");
+    drop(guard);
 }

@@ -24,7 +24,7 @@ async fn a_hold_is_renewed_while_time_passes() {
         assert!(guard.valid_for() > Duration::from_secs(15), "{:?}", guard.valid_for());
         assert!(other.lock("k").try_acquire().await.unwrap().is_none());
     }
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     println!("a day in {:?}", begun.elapsed());
 }
 
@@ -61,7 +61,7 @@ async fn a_lease_ends_on_time_for_its_holder_and_for_the_next() {
             assert_eq!(guard.lost().await, Lost::Expired);
             let known = start.elapsed();
             assert!(known <= lease && known > lease * 9 / 10, "{wait:?} {fair} {known:?}");
-            next.await.unwrap().release().await.unwrap();
+            let _ = next.await.unwrap().release().await.unwrap();
             let granted = start.elapsed();
             assert!(granted >= lease, "{wait:?} {fair} {granted:?}");
             assert!(granted <= lease + ROUNDING, "{wait:?} {fair} {granted:?}");
@@ -101,7 +101,7 @@ async fn a_queue_is_served_in_order_over_hours() {
             let guard = lock.acquire().await.unwrap();
             order.lock().unwrap().push(n);
             sleep(Duration::from_mins(1)).await;
-            guard.release().await.unwrap();
+            let _ = guard.release().await.unwrap();
         }));
         crate::until("its place", || crate::waiters(&server, "k") == n).await;
     }
@@ -126,7 +126,7 @@ fn each_runtime_has_its_own_time() {
                     let guard = client.lock("k").acquire().await.unwrap();
                     sleep(HOUR).await;
                     assert!(guard.valid_for() > Duration::from_secs(15));
-                    guard.release().await.unwrap();
+                    let _ = guard.release().await.unwrap();
                 }
             });
         }

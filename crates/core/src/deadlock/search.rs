@@ -1,5 +1,6 @@
 //! The search forward through the waiters, from the caller back to the caller.
 
+use super::FOREVER;
 use super::budget::Budget;
 use super::holders::{Holders, Target};
 use super::waiting::Waiting;
@@ -365,7 +366,7 @@ impl<'a> Search<'a> {
         links.truncate(LINKS_SHOWN);
         let links = links.join(", ");
         let rest = if more > 0 { alloc::format!(" and {more} more") } else { String::new() };
-        alloc::format!("this call would wait forever: {links}{rest}")
+        alloc::format!("{FOREVER}{links}{rest}")
     }
 }
 

@@ -9,7 +9,7 @@ use crate::effects::{Effects, Fault, Outcome};
 use crate::ids::{QueueId, WaiterSlot};
 use crate::machine::Machine;
 use crate::portions::{LEAVE_AT_ONCE, Slots, WEIGHT_AT_ONCE};
-use crate::queues::waiter::{Demand, Waiter};
+use crate::queues::waiter::{Demand, Queue, Waiter};
 use alloc::format;
 use dlock_wire::reply::ErrorCode;
 
@@ -82,10 +82,15 @@ impl Machine {
     }
 
     pub(crate) fn answer_one(&mut self, slot: WaiterSlot, answer: &Outcome, fx: &mut Effects) {
+        let queue = self.waits.get(slot).and_then(|waiter| self.waits.queue(waiter.queue));
+        let opened = queue.and_then(Queue::opened);
         let Some(waiter) = self.remove_waiter(slot) else { return };
         if waiter.wait_state.is_parked() {
             fx.wake(waiter.id, told(&waiter, answer));
             self.counters.grants_after_waiting += u64::from(*answer == Outcome::Count(1));
+            if let Some(opened) = opened {
+                self.latency.opened(opened, &waiter);
+            }
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::effects::{Effects, Outcome};
 use crate::ids::{ALONE, GroupId, HoldId, HoldRef, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::machine::{End, Machine};
+use crate::observe::GivesUp;
 use crate::portions::{AT_ONCE, LEAVE_AT_ONCE, Slots, WEIGHT_AT_ONCE};
 use crate::queues::waiter::{Queue, WaitState, Waiter, WaiterId};
 use crate::state::hold::{Hold, NO_CLIENT};
@@ -62,7 +63,10 @@ impl Machine {
     /// Processes one thing that a closed connection had; `false` if there is none.
     pub(crate) fn process_one_left_behind(&mut self, turn: &mut Turn<'_>) -> bool {
         match self.connections.next_left_behind() {
-            Some(LeftBehind::Waiter { slot, at }) => self.lose_connection(slot, at),
+            Some(LeftBehind::Waiter { slot, at }) => {
+                self.observe_giving_up(turn.keys, turn.now, slot, GivesUp::Disconnected);
+                self.lose_connection(slot, at);
+            }
             Some(LeftBehind::Binding { hold, at }) => {
                 self.shorten_bound(turn, hold, at);
             }
@@ -72,10 +76,16 @@ impl Machine {
     }
 
     /// Processes a waiter whose connection is closed, before the tick reaches it.
-    pub(crate) fn process_disconnect_of(&mut self, slot: WaiterSlot) -> bool {
+    pub(crate) fn process_disconnect_of(
+        &mut self,
+        step: &Step<'_>,
+        resource: &Resource,
+        slot: WaiterSlot,
+    ) -> bool {
         let Some(waiter) = self.waits.get(slot) else { return false };
         let client = waiter.client;
         let Some(at) = self.connections.gone_at(client) else { return false };
+        self.observe_giving_up_here(step, resource, slot, GivesUp::Disconnected);
         self.connections.remove_waiter(client, slot);
         self.lose_connection(slot, at);
         true

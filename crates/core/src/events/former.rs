@@ -10,7 +10,7 @@ use crate::events::answered::told;
 use crate::ids::WaiterSlot;
 use crate::machine::Machine;
 use crate::pending::former::Former;
-use crate::queues::waiter::WaiterId;
+use crate::queues::waiter::{Queue, WaiterId};
 use crate::slab::SlabId;
 use crate::state::debris::Debris;
 use core::mem::take;
@@ -54,6 +54,9 @@ impl Machine {
             if waiter.wait_state.is_parked() {
                 let answer = former.answer_of(&waiter);
                 self.counters.grants_after_waiting += u64::from(answer == Outcome::Count(1));
+                if let Some(opened) = former.waits.queue(waiter.queue).and_then(Queue::opened) {
+                    self.latency.opened(opened, &waiter);
+                }
                 fx.wake(waiter.id, told(&waiter, &answer));
             }
         }

@@ -117,6 +117,9 @@ impl Machine {
             }
             if self.regime.is_primary() {
                 removed.fate.tell(key, id, hold, turn.fx);
+                if removed.fate == Fate::Broken {
+                    self.observe_broken(turn.now, key, id, hold);
+                }
             }
             self.unbind_removed(turn, removed.key_id, id, hold.bound_to());
         }

@@ -3,6 +3,7 @@
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
+use crate::observe::GivesUp;
 use crate::portions::WEIGHT_AT_ONCE;
 use crate::regime::Gate;
 use crate::store::{Lookup, Reach};
@@ -46,7 +47,7 @@ impl Machine {
                         || self.end_quarantine(turn.now)
                         || self.process_one_left_behind(turn)
                         || self.advance_epoch(turn)
-                        || self.end_grace_of_one(turn.now)
+                        || self.end_grace_of_one(turn)
                         || self.end_lease_of_one(turn)
                         || self.revisit_one(turn)
                         || self.drain_one(turn)
@@ -142,6 +143,7 @@ impl Machine {
     fn run_out_one(&mut self, turn: &mut Turn<'_>) -> bool {
         match self.waits.timeouts.step(turn.now.mono.0) {
             Step::Due(slot) => {
+                self.observe_giving_up(turn.keys, turn.now, slot, GivesUp::TimedOut);
                 self.time_out(slot, turn.fx);
                 true
             }
@@ -170,9 +172,10 @@ impl Machine {
         has_ended
     }
 
-    fn end_grace_of_one(&mut self, now: Now) -> bool {
-        match self.waits.graces.step(self.regime.lease(now.mono).0) {
+    fn end_grace_of_one(&mut self, turn: &mut Turn<'_>) -> bool {
+        match self.waits.graces.step(self.regime.lease(turn.now.mono).0) {
             Step::Due(slot) => {
+                self.observe_giving_up(turn.keys, turn.now, slot, GivesUp::Lapsed);
                 if let Some(waiter) = self.remove_waiter(slot) {
                     self.waits.mark_dirty(waiter.queue);
                 }

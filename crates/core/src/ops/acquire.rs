@@ -90,6 +90,7 @@ impl Machine {
             if let Some(cycle) = self.cycle(turn, Target { kind, key: key.1, demand }, call.owner) {
                 self.counters.deadlocks_refused += 1;
                 turn.fx.reply = Some(Outcome::fault(ErrorCode::Deadlock, cycle));
+                self.observe_refusal(turn, kind, key.1, call.owner, call.label);
                 return;
             }
         }
@@ -97,6 +98,7 @@ impl Machine {
         self.on_request(turn, call.key, request, |machine, step, resource| {
             machine.acquire_here(step, resource, terms, wait_state)
         });
+        self.observe_refusal(turn, kind, key.1, call.owner, call.label);
     }
 
     /// Returns `None` if the caller is parked.

@@ -4,6 +4,7 @@ use crate::effects::Outcome;
 use crate::ids::HoldId;
 use crate::kind::Kind;
 use crate::machine::{End, Machine};
+use crate::observe::GivesUp;
 use crate::requests::{Asks, Call};
 use crate::spent::Use;
 use crate::state::hold::Hold;
@@ -36,6 +37,7 @@ impl Machine {
     fn cancel_here(&mut self, step: &mut Step<'_>, resource: &mut Resource, owner: &[u8]) -> bool {
         self.adopt_owner(resource, owner);
         if let Some(slot) = self.waits.waiter_at(step.key, owner) {
+            self.observe_giving_up_here(step, resource, slot, GivesUp::Cancelled);
             if let Some(waiter) = self.remove_waiter(slot)
                 && waiter.wait_state.is_parked()
             {

@@ -69,6 +69,7 @@ impl Machine {
         if let Some(queue) = self.waits.queue_of(step.key)
             && self.waits.queue(queue).is_some_and(|queue| queue.kind == Kind::Latch)
         {
+            self.waits.set_opened(queue, step.now.mono);
             self.answer_all(queue, Outcome::Count(1), step.fx);
         }
     }

@@ -33,6 +33,7 @@ impl Machine {
     /// are answered `REPLACED`.
     pub fn macquire(&mut self, turn: &mut Turn<'_>, call: &MAcquire<'_>) {
         turn.fx.reply = self.take_all(turn, call);
+        self.observe_refusal_of_all(turn, call);
     }
 
     /// DLOCK.ANYACQUIRE: one of the keys, as key and token, or Null. It prefers a key whose hold has seen REQID, then a
@@ -40,6 +41,14 @@ impl Machine {
     /// with each call. With BLOCK the call waits for the first key that becomes free.
     pub fn any_acquire(&mut self, turn: &mut Turn<'_>, call: &MAcquire<'_>) {
         turn.fx.reply = self.take_any(turn, call);
+        self.observe_refusal_of_all(turn, call);
+    }
+
+    fn observe_refusal_of_all(&mut self, turn: &Turn<'_>, call: &MAcquire<'_>) {
+        if let Some(first) = call.keys.first() {
+            let key = turn.caller.key(first);
+            self.observe_refusal(turn, Kind::Lock, key, call.owner, call.label);
+        }
     }
 
     /// Returns `None` if the caller is parked.

@@ -2,6 +2,7 @@
 
 use crate::effects::Outcome;
 use crate::machine::Machine;
+use crate::observe::GivesUp;
 use crate::turn::Turn;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::Unblock;
@@ -23,6 +24,7 @@ impl Machine {
         };
         let outcome = self.answer_of(waiter).unwrap_or(outcome);
         turn.fx.wake(waiter.id, outcome);
+        self.observe_giving_up(turn.keys, turn.now, slot, GivesUp::Unblocked);
         self.stop_waiting(slot);
         self.drain_dirty(turn);
         turn.fx.reply = Some(Outcome::Count(1));

@@ -9,6 +9,7 @@ use crate::key::Key;
 use crate::kind::Kind;
 use crate::queues::waiter::{HashKeys, Queue};
 use crate::slab::{Slab, SlabId};
+use crate::time::Instant;
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hash, Hasher};
 
@@ -118,6 +119,13 @@ impl WaitQueues {
         self.by_key.remove(&mut ByKey { keys: self.keys, queues: &mut self.queues }, hash, id);
         self.queues.remove(id);
         self.dirty_queues.remove(&id);
+    }
+
+    /// The latch that the waiters of a queue await has opened.
+    pub fn set_opened(&mut self, id: QueueId, at: Instant) {
+        if let Some(queue) = self.queues.get_mut(id) {
+            queue.more.get_or_insert_default().opened = Some(at);
+        }
     }
 
     /// All waiters have their answer. The queue is no longer found by its key, and its waiters block no others.

@@ -302,6 +302,8 @@ pub(crate) struct More {
     pub(crate) behind_skipped: (WaiterSlot, u64),
     /// The token of the hold that the waiters observe; 0 in other queues.
     pub(crate) observed: u64,
+    /// When the latch opened that the waiters awaited.
+    pub(crate) opened: Option<Instant>,
 }
 
 impl Default for More {
@@ -309,7 +311,17 @@ impl Default for More {
         let (readers, wide) = (BTreeSet::new(), BTreeSet::new());
         let (unsaved, untold, noted_to, behind_skipped) =
             (Vec::new(), WaiterSlot::NONE, None, (WaiterSlot::NONE, 0));
-        Self { unsaved, untold, makers: 0, readers, noted_to, wide, behind_skipped, observed: 0 }
+        Self {
+            unsaved,
+            untold,
+            makers: 0,
+            readers,
+            noted_to,
+            wide,
+            behind_skipped,
+            observed: 0,
+            opened: None,
+        }
     }
 }
 
@@ -324,6 +336,7 @@ impl More {
             && self.wide.is_empty()
             && self.behind_skipped.1 == 0
             && self.observed == 0
+            && self.opened.is_none()
     }
 }
 
@@ -346,6 +359,11 @@ impl Queue {
     /// Number of waiters that would create the semaphore.
     pub fn makers(&self) -> u32 {
         self.more.as_ref().map_or(0, |more| more.makers)
+    }
+
+    /// When the latch opened that its waiters awaited.
+    pub(crate) fn opened(&self) -> Option<Instant> {
+        self.more.as_ref().and_then(|more| more.opened)
     }
 
     /// Frees `more` while it carries no information: most queues need it only between two commands.

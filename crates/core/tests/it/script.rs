@@ -153,6 +153,7 @@ impl Table {
                 let seen = self.world.call(caller, op);
                 self.show(&seen)
             }
+            Request::Log(call) => self.log(call),
             Request::Apply(_) => panic!("a record is no call"),
         }
     }
@@ -268,6 +269,9 @@ impl Table {
                     "request-memory-ms" => settings.request_memory_ms = value,
                     "request-memory-max" => settings.request_memory_max = count,
                     "deadlock-detection" => settings.deadlock_detection = value != 0,
+                    "log-max-len" => settings.log_max_len = count,
+                    "log-wait" => settings.log_wait_ms = value,
+                    "log-hold" => settings.log_hold_ms = value,
                     "cluster" => settings.cluster = value != 0,
                     _ => panic!("no setting {name}"),
                 });

@@ -30,6 +30,11 @@ impl fmt::Display for ParseError<'_> {
                 write!(f, "{name} must be an integer between {min} and {max}")
             }
             Fault::Mode => f.write_str("mode must be READ or WRITE"),
+            Fault::Subcommand(word) => {
+                f.write_str("unknown subcommand ")?;
+                write_quoted(f, word, '\'')?;
+                write!(f, " for {}: it must be GET, LEN or RESET", self.command.name())
+            }
             Fault::PermitId => f.write_str(
                 "permit-id must be a UUID: 36 characters, hexadecimal digits and hyphens",
             ),

@@ -1,7 +1,8 @@
 //! Rows that belong to no family.
 
-use super::args::{APPLY_KEY, CLIENT_ID, ERROR, PAYLOAD};
+use super::args::{APPLY_KEY, CLIENT_ID, ERROR, LOG_SUBCOMMAND, PAYLOAD};
 use super::{Access, Command, CommandId, Group, KeyFlag, Keys};
+use crate::reply::LogEntry;
 
 pub(super) const UNBLOCK: Command = Command {
     name: "DLOCK.UNBLOCK",
@@ -29,6 +30,67 @@ pub(super) const UNBLOCK: Command = Command {
         (integer) 1\n\
         > DLOCK.UNBLOCK 12 ERROR\n\
         (integer) 0",
+};
+
+pub(super) const LOG: Command = Command {
+    name: "DLOCK.LOG",
+    id: CommandId::Log,
+    group: Group::Admin,
+    summary: "Shows the last notable events: lost holds, deadlocks, slow waits.",
+    like: None,
+    since: "0.1.0",
+    complexity: "GET: O(N) with N the number of entries in the reply; LEN: O(1); RESET: O(N) with N \
+        the length of the log",
+    arity: 0,
+    access: Access::Server,
+    // As SLOWLOG: it reads no data, so it also works while the server loads, or follows nobody.
+    flags: "admin allow-loading allow-stale",
+    acl: &["admin", "slow", "dangerous"],
+    keys: Keys::None,
+    key_flags: &[],
+    args: &[LOG_SUBCOMMAND],
+    reply: "GET: Array of maps, newest first. LEN: Integer, the number of entries. RESET: `OK`.",
+    maps: &[("", LogEntry::FIELDS)],
+    errors: &[],
+    notes: "The log is like SLOWLOG: it is in memory only, each server has its own, and a new entry \
+        replaces the oldest once there are `dlock.log-max-len` (128; 0 turns the log off). Only the \
+        server that decides writes entries, so the log of a replica grows only after a promotion. \
+        Nothing is written to the server's log file.\n\
+        \n\
+        | event | what happened |\n\
+        |---|---|\n\
+        | `expired` | a lease elapsed before RELEASE |\n\
+        | `disconnected` | the connection that BIND names closed, and the hold ended |\n\
+        | `broken` | an operator ended a hold with BREAK; `text` names the operator's connection |\n\
+        | `unclaimed` | a QUEUE grant was not claimed in time |\n\
+        | `deadlock` | an ACQUIRE got `DEADLOCK`; `text` is the cycle |\n\
+        | `spent` | a late copy of an ACQUIRE got `SPENT` |\n\
+        | `slow-wait` | a wait longer than `dlock.log-wait-ms` (10,000; 0: off) was granted or given \
+        up; `text` names the holder it waited for |\n\
+        | `long-hold` | a hold was released after more than `dlock.log-hold-ms` (0: off) |\n\
+        \n\
+        Keys, owners and labels are chosen by clients. They come as raw bytes, cut to 128 bytes: \
+        quote them before you print them (`dlock` and `redis-cli` do).",
+    example: "> DLOCK.LOG RESET\n\
+        OK\n\
+        > DLOCK.BREAK orders:7\n\
+        (integer) 1\n\
+        > DLOCK.LOG LEN\n\
+        (integer) 1\n\
+        > DLOCK.LOG GET 1\n\
+        1)  1# \"id\" => (integer) 1\n    \
+            2# \"time-ms\" => (integer) 1767225607900\n    \
+            3# \"event\" => \"broken\"\n    \
+            4# \"kind\" => \"dlock\"\n    \
+            5# \"db\" => (integer) 0\n    \
+            6# \"key\" => \"orders:7\"\n    \
+            7# \"owner\" => \"worker-1\"\n    \
+            8# \"label\" => \"\"\n    \
+            9# \"token\" => (integer) 1767225600123456\n   \
+           10# \"held-ms\" => (integer) 7777\n   \
+           11# \"waited-ms\" => (integer) 0\n   \
+           12# \"waiters\" => (integer) 0\n   \
+           13# \"text\" => \"by client …",
 };
 
 pub(super) const APPLY: Command = Command {

@@ -107,6 +107,18 @@ impl Arg {
         if self.parts.is_empty() { core::slice::from_ref(self) } else { self.parts }
     }
 
+    /// Whether one of its parts is a block, whose length differs from that of the others.
+    pub(super) const fn has_block(&self) -> bool {
+        let mut part = 0;
+        while part < self.parts.len() {
+            if matches!(self.parts[part].kind, ArgKind::Block) {
+                return true;
+            }
+            part += 1;
+        }
+        false
+    }
+
     /// A required argument without a keyword. The other constructors build on it.
     pub(super) const fn plain(
         name: &'static str,
@@ -164,6 +176,15 @@ impl Arg {
         summary: &'static str,
     ) -> Self {
         Self::part(token, name, ArgKind::PureToken, Bounds::Any, summary)
+    }
+
+    /// All `parts`, in order: one of the parts of a choice.
+    pub(super) const fn block(
+        name: &'static str,
+        summary: &'static str,
+        parts: &'static [Self],
+    ) -> Self {
+        Self { parts, ..Self::plain(name, ArgKind::Block, Bounds::Any, summary) }
     }
 
     /// `[part | part]`

@@ -294,6 +294,40 @@ pub(crate) const CLIENT_ID: Arg = Arg::plain(
 pub(crate) const ERROR: Arg =
     Arg::flag("ERROR", "error", "Answer the call with the error UNBLOCKED. Default: with Null.");
 
+/// `GET`: show the newest entries of the log.
+pub(crate) const LOG_GET: Arg = Arg::word("GET", "get", "Returns the newest entries.");
+
+/// How many entries GET returns.
+pub(crate) const LOG_COUNT: Arg = Arg {
+    optional: true,
+    ..Arg::plain(
+        "count",
+        ArgKind::Integer,
+        Bounds::Number { min: -1, max: i64::MAX, unit: "" },
+        "How many entries GET returns at most. -1: all. Default: 10.",
+    )
+};
+
+/// `LEN`: show the length of the log.
+pub(crate) const LOG_LEN: Arg = Arg::word("LEN", "len", "Returns the number of entries.");
+
+/// `RESET`: clear the log.
+pub(crate) const LOG_RESET: Arg = Arg::word("RESET", "reset", "Removes all entries.");
+
+/// What to do with the log.
+pub(crate) const LOG_SUBCOMMAND: Arg = Arg {
+    optional: false,
+    ..Arg::choice(
+        "subcommand",
+        "One of the three is required.",
+        &[
+            Arg::block("get", "Returns the newest entries.", &[LOG_GET, LOG_COUNT]),
+            LOG_LEN,
+            LOG_RESET,
+        ],
+    )
+};
+
 /// The key of a record. It may be empty: commands name no such key, but RENAME can give a lock that name.
 pub(crate) const APPLY_KEY: Arg = Arg::plain("key", ArgKind::Key, Bounds::Any, "The changed key.");
 

@@ -79,6 +79,8 @@ pub enum Access {
     Write,
     /// It acts on connections, not on keys.
     Connection,
+    /// It shows or changes something of this server that is no data.
+    Server,
 }
 
 /// The position of a command's keys in its arguments.

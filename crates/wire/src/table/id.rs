@@ -19,6 +19,8 @@ pub enum CommandId {
     Multi(MultiVerb),
     /// `DLOCK.UNBLOCK`, for the blocked calls of every family.
     Unblock,
+    /// `DLOCK.LOG`, the log of notable events.
+    Log,
     /// `DLOCK.APPLY`, the internal command of replication and the append-only file.
     Apply,
 }
@@ -40,7 +42,8 @@ impl CommandId {
             Self::Latch(verb) => LATCH + verb as usize,
             Self::Multi(verb) => MULTI + verb as usize,
             Self::Unblock => UNBLOCK,
-            Self::Apply => UNBLOCK + 1,
+            Self::Log => UNBLOCK + 1,
+            Self::Apply => UNBLOCK + 2,
         }
     }
 }

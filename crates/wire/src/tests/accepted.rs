@@ -5,7 +5,7 @@ use crate::cursor::integer;
 use crate::permit::PermitId;
 use crate::request::{
     Acquire, Apply, Await, AwaitEnd, Cancel, Channel, Check, CountDown, Drain, Fence, FindPosition,
-    Give, LatchInit, LatchOp, ListWaiters, LockFamily, LockOp, LockRead, MAcquire, MRelease,
+    Give, LatchInit, LatchOp, ListWaiters, LockFamily, LockOp, LockRead, Log, MAcquire, MRelease,
     MRenew, Mode, MultiOp, OneKey, OnePermit, Op, ParseError, Read, Release, Renew, Request,
     Resize, ResizeTo, RwAcquire, RwBreak, RwOp, RwRead, RwRelease, RwRenew, SemAcquire, SemInit,
     SemOp, SemRead, SemRenew, Take, Unblock,
@@ -109,6 +109,12 @@ fn calls_and_their_meaning() {
         // Only the count separates keys, owner and options.
         ("DLOCK.MACQUIRE 1 PX PX PX 5", Op::Multi(MultiOp::Acquire(MAcquire { lease_ms: Some(5), ..MAcquire::new(&[b"PX"], b"PX") })).into()),
         ("DLOCK.UNBLOCK 4", Request::Op(Op::Unblock(Unblock { client: 4, error: false }))),
+        ("DLOCK.LOG GET", Request::Log(Log::Get { count: Some(10) })),
+        ("DLOCK.LOG get 0", Request::Log(Log::Get { count: Some(0) })),
+        ("DLOCK.LOG Get 128", Request::Log(Log::Get { count: Some(128) })),
+        ("DLOCK.LOG GET -1", Request::Log(Log::Get { count: None })),
+        ("DLOCK.LOG len", Request::Log(Log::Len)),
+        ("DLOCK.LOG RESET", Request::Log(Log::Reset)),
         ("DLOCK.UNBLOCK 4 error", Request::Op(Op::Unblock(Unblock { client: 4, error: true }))),
         ("DLOCK.APPLY k ", Request::Apply(Apply { key: b"k", payload: b"" })),
         ("DLOCK.APPLY  p", Request::Apply(Apply { key: b"", payload: b"p" })),

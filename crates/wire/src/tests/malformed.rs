@@ -18,6 +18,7 @@ const OPTION_TOKEN: &str = "TOKEN must be an integer between 1 and 9007199254740
 const TOKEN: &str = "token must be an integer between 1 and 9007199254740991";
 const COUNT: &str = "COUNT must be an integer between 1 and 9223372036854775807";
 const CLIENT: &str = "client-id must be an integer between 1 and 9223372036854775807";
+const LOG_COUNT: &str = "count must be an integer between -1 and 9223372036854775807";
 const OWNER: &str = "owner must be 1 to 256 bytes";
 const KEY: &str = "key must not be empty";
 
@@ -43,6 +44,12 @@ const MALFORMED: &[(&str, &str)] = &[
     ("DLOCK.CANCEL k", "wrong number of arguments for 'DLOCK.CANCEL' command"),
     ("DLOCK.CANCEL k o x", "unknown option 'x' for DLOCK.CANCEL"),
     ("DLOCK.UNBLOCK", "wrong number of arguments for 'DLOCK.UNBLOCK' command"),
+    ("DLOCK.LOG", "wrong number of arguments for 'DLOCK.LOG' command"),
+    ("DLOCK.LOG LEN 1", "wrong number of arguments for 'DLOCK.LOG' command"),
+    ("DLOCK.LOG RESET x", "wrong number of arguments for 'DLOCK.LOG' command"),
+    ("DLOCK.LOG GET 1 2", "wrong number of arguments for 'DLOCK.LOG' command"),
+    ("DLOCK.LOG 5", "unknown subcommand '5' for DLOCK.LOG: it must be GET, LEN or RESET"),
+    ("DLOCK.LOG G\0T", r"unknown subcommand 'G\x00T' for DLOCK.LOG: it must be GET, LEN or RESET"),
     ("DLOCK.APPLY k", "wrong number of arguments for 'DLOCK.APPLY' command"),
     ("DLOCK.APPLY k p x", "wrong number of arguments for 'DLOCK.APPLY' command"),
     // Empty keys and owners; the key is checked first.
@@ -161,6 +168,10 @@ const MALFORMED: &[(&str, &str)] = &[
     ("DLOCK.WAITERS k COUNT 0", COUNT),
     ("DLOCK.WAITERS k COUNT -1", COUNT),
     ("DLOCK.WAITERS k COUNT x", COUNT),
+    ("DLOCK.LOG GET x", LOG_COUNT),
+    ("DLOCK.LOG GET -2", LOG_COUNT),
+    ("DLOCK.LOG GET ", LOG_COUNT),
+    ("DLOCK.LOG GET 9223372036854775808", LOG_COUNT),
     ("DLOCK.UNBLOCK x", CLIENT),
     ("DLOCK.UNBLOCK 0", CLIENT),
     ("DLOCK.UNBLOCK -1 ERROR", CLIENT),

@@ -34,7 +34,13 @@ impl Random {
             let part = self.index(arg.parts.len());
             return self.argument(&arg.parts[part], to);
         }
-        if arg.name == "numkeys" {
+        if arg.kind == ArgKind::Block {
+            for part in arg.parts {
+                if !part.optional || self.coin() {
+                    self.argument(part, to);
+                }
+            }
+        } else if arg.name == "numkeys" {
             to.push(self.within(1, 30).to_string().into_bytes());
         } else if arg.multiple {
             let count = to.last().and_then(|count| str::from_utf8(count).ok()?.parse().ok());
@@ -98,7 +104,7 @@ fn any_words_parse_or_fail_and_valid_requests_round_trip() {
         .filter_map(|arg| arg.token)
         .map(str::as_bytes)
         .chain([&b"1"[..], b"0", b"-1", b"30000", b"", b"x", b"\xff\0", b"99999999999999999999"])
-        .chain([&b"BY"[..], b"2", b"-2147483647", b"0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70"])
+        .chain([&b"BY"[..], b"GET", b"2", b"-2147483647", b"0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70"])
         .collect();
     let mut understood = 0_u32;
     for seed in 0..RUNS {

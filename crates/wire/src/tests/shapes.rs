@@ -9,8 +9,8 @@ use super::Random;
 use crate::permit::PermitText;
 use crate::reply::grant::{OneOf, Tokens};
 use crate::reply::{
-    HolderInfo, Info, Kind, LatchInfo, LockInfo, PermitInfo, RwInfo, RwMode, SemInfo, Shape, Sink,
-    Unreadable, Value, WaiterInfo, names,
+    HolderInfo, Info, Kind, LatchInfo, LockInfo, LogEntry, LogEvent, LogToken, PermitInfo, RwInfo,
+    RwMode, SemInfo, Shape, Sink, Unreadable, Value, WaiterInfo, names,
 };
 
 const RUNS: u64 = 5_000;
@@ -206,6 +206,28 @@ impl Random {
         }
     }
 
+    fn log_entry(&mut self) -> LogEntry {
+        LogEntry {
+            id: self.count(),
+            time: self.time(),
+            event: LogEvent::ALL[self.index(LogEvent::ALL.len())],
+            kind: Kind::ALL[self.index(Kind::ALL.len())],
+            db: self.count(),
+            key: self.bytes(0, 40),
+            owner: self.bytes(0, 40),
+            label: self.bytes(0, 40),
+            token: match self.index(3) {
+                0 => LogToken::None,
+                1 => LogToken::Token(self.within(1, 1 << 53)),
+                _ => LogToken::Permit(self.permit_text()),
+            },
+            held: self.time(),
+            waited: self.time(),
+            waiters: self.count(),
+            text: self.bytes(0, 40),
+        }
+    }
+
     fn waiter_info(&mut self) -> WaiterInfo {
         WaiterInfo {
             owner: self.bytes(0, 40),
@@ -227,6 +249,7 @@ fn written_replies_read_as_themselves() {
         check_info(&Info::Latch(random.latch_info()));
         check(&random.several(Random::permit_info));
         check(&random.several(Random::waiter_info));
+        check(&random.several(Random::log_entry));
         check::<Tokens>(&random.several(Random::count));
         check::<OneOf>(&(random.bytes(0, 40), random.count()));
         check(&random.permit_text());
@@ -252,6 +275,7 @@ fn documented_fields_are_the_written_ones() {
     assert_eq!(written_names(&random.latch_info()), bytes(LatchInfo::FIELDS));
     assert_eq!(written_names(&random.permit_info()), bytes(PermitInfo::FIELDS));
     assert_eq!(written_names(&random.waiter_info()), bytes(WaiterInfo::FIELDS));
+    assert_eq!(written_names(&random.log_entry()), bytes(LogEntry::FIELDS));
 }
 
 fn text(text: &str) -> Value {

@@ -17,6 +17,7 @@ use crate::terms::Terms;
 use crate::turn::{Step, Turn};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use dlock_wire::reply::LogToken;
 
 impl Machine {
     /// A call for several keys is first at one of them. Returns `true` if it left the queue.
@@ -154,6 +155,11 @@ impl Machine {
             parts.push(Part::new(Kind::Lock, key, given));
         }
         self.counters.grants_after_waiting += 1;
+        if let (Some(member), Some(token)) = (members.first(), tokens.first()) {
+            let key = Key { db: member.db, name: &member.name };
+            let token = LogToken::Token(*token);
+            self.observe_wait(turn.now, Kind::Lock, key, &waiter, token, None);
+        }
         turn.fx.wake(waiter.id, Outcome::Tokens(tokens));
         self.send(&waiter, parts);
     }

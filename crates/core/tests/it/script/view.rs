@@ -4,8 +4,8 @@ use super::{Table, number};
 use dlock_core::kind::Kind;
 use dlock_core::turn::Caller;
 use dlock_wire::permit;
-use dlock_wire::reply::{HolderInfo, Info, LockInfo, PermitInfo, RwInfo};
-use dlock_wire::request::{LatchRead, ListWaiters, LockRead, Read, RwRead, SemRead};
+use dlock_wire::reply::{HolderInfo, Info, LockInfo, LogToken, PermitInfo, RwInfo};
+use dlock_wire::request::{LatchRead, ListWaiters, LockRead, Log, Read, RwRead, SemRead};
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -30,6 +30,40 @@ impl Table {
             }
             Ok(Some(other)) => panic!("{other:?}"),
         }
+    }
+
+    /// The reply of `DLOCK.LOG`; entries as `event kind db/key [owner] token [label] held waited waiters (text)`.
+    pub(super) fn log(&mut self, call: Log) -> String {
+        let log = self.world.machine.log();
+        let count = match call {
+            Log::Get { count } => count.map_or(usize::MAX, |count| count.try_into().expect("few")),
+            Log::Len => return log.len().to_string(),
+            Log::Reset => {
+                self.world.machine.reset_log();
+                return "OK".to_owned();
+            }
+        };
+        let entries = log.newest().take(count).map(|entry| {
+            let [key, owner, label, text] = [&entry.key, &entry.owner, &entry.label, &entry.text]
+                .map(|bytes| String::from_utf8_lossy(bytes));
+            let token = match entry.token {
+                LogToken::None => "-".to_owned(),
+                LogToken::Token(token) => self.name(token),
+                LogToken::Permit(id) => {
+                    format!("p{}", number(permit::parse(id.as_bytes()).expect("a permit id")))
+                }
+            };
+            format!(
+                "{} {} {}/{key} [{owner}] {token} [{label}] held {} waited {} waiters {} ({text})",
+                entry.event,
+                entry.kind,
+                entry.db,
+                entry.held.as_millis(),
+                entry.waited.as_millis(),
+                entry.waiters,
+            )
+        });
+        entries.collect::<Vec<_>>().join("; ")
     }
 
     fn lock(&self, info: &LockInfo) -> String {

@@ -124,6 +124,10 @@ impl Simulation {
                 max_token_lead_ms: 60_000,
                 request_memory_ms: settings.request_memory,
                 request_memory_max: 1_000_000,
+                // Nothing depends on the log: it only has to bear every history.
+                log_max_len: 8,
+                log_wait_ms: UNIT_MS,
+                log_hold_ms: UNIT_MS,
                 cluster: false,
                 // Cycles have tests of their own; here owners may wait for each other.
                 deadlock_detection: settings.deadlock_detection,

@@ -146,8 +146,8 @@ impl World {
 
     /// Changes the settings of both servers.
     pub fn set(&mut self, change: impl Fn(&mut Settings)) {
-        change(&mut self.machine.settings);
-        change(&mut self.replica.settings);
+        self.machine.configure(&change);
+        self.replica.configure(&change);
     }
 
     /// Runs one step and checks everything after it.

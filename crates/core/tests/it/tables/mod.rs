@@ -12,6 +12,7 @@ mod keyspace;
 mod latch;
 mod leases;
 mod leftovers;
+mod log;
 mod multi;
 mod observers;
 mod operators;

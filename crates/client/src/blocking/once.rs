@@ -1,0 +1,77 @@
+//! Single flight for threads.
+
+use std::time::Duration;
+
+use super::{Guard, Lock};
+use crate::Once;
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::lock::Begun;
+
+impl Lock {
+    /// As [`crate::Lock::run_once`]. Nothing can cancel the work of a thread: ask `lost_now` before each step that
+    /// needs the lock.
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`Invalid`](crate::ErrorKind::Invalid) in asynchronous code. If the hold was over before the work
+    /// was, the work has always finished, and its result is dropped.
+    ///
+    /// ```
+    /// # let server = dlock_testing::Server::start();
+    /// # let url = server.url();
+    /// use dlock_client::{Error, Once, blocking::Client};
+    ///
+    /// let entry = Client::connect(&url)?.lock("cache:report");
+    /// match entry.run_once(|guard| Ok::<_, Error>(guard.token()))? {
+    ///     Once::Ran(token) => println!("computed under token {token}"),
+    ///     Once::AnotherRan => println!("it is in the cache now"),
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn run_once<T, E: From<Error>>(
+        &self,
+        work: impl FnOnce(&Guard) -> Result<T, E>,
+    ) -> Result<Once<T>, E> {
+        let done = self.run_once_within(None, work)?;
+        // None would mean that "never" has come.
+        done.ok_or_else(|| Error::unavailable("the wait ended too early").into())
+    }
+
+    /// As [`crate::Lock::run_once_timeout`].
+    ///
+    /// # Errors
+    ///
+    /// As [`run_once`](Self::run_once).
+    pub fn run_once_timeout<T, E: From<Error>>(
+        &self,
+        time: Duration,
+        work: impl FnOnce(&Guard) -> Result<T, E>,
+    ) -> Result<Option<Once<T>>, E> {
+        self.run_once_within(Some(time), work)
+    }
+
+    fn run_once_within<T, E: From<Error>>(
+        &self,
+        time: Option<Duration>,
+        work: impl FnOnce(&Guard) -> Result<T, E>,
+    ) -> Result<Option<Once<T>>, E> {
+        // Inside the runtime: the time begins to run there.
+        let begin = async {
+            let deadline = time.map_or(Deadline::Never, Deadline::after);
+            self.inner.begin_once(deadline).await
+        };
+        match self.background.run(begin)?? {
+            Begun::Ours(guard, run) => {
+                // The work runs outside of the runtime: it may block, and call this client. If it fails or panics, the
+                // hold is released before the next call gets its turn.
+                let guard = self.guard(guard);
+                let value = work(&guard)?;
+                let value = self.background.run(run.finish(&guard.inner, value))??;
+                Ok(Some(Once::Ran(value)))
+            }
+            Begun::AnotherRan => Ok(Some(Once::AnotherRan)),
+            Begun::TimedOut => Ok(None),
+        }
+    }
+}

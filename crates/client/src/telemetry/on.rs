@@ -1,0 +1,124 @@
+//! Reports to the subscriber (`tracing`) and to the recorder (`metrics`) of the process, or to one of them.
+//!
+//! Spans and events name keys and owners. Metrics do not: there may be any number of them. Names in spans follow
+//! OpenTelemetry's semantic conventions for database client calls (1.30) where those have a name.
+
+// With one of the features, some functions do not use all arguments.
+#![cfg_attr(not(all(feature = "tracing", feature = "metrics")), allow(unused_variables))]
+
+mod acquire;
+#[cfg(feature = "metrics")]
+pub(crate) mod describe;
+mod hold;
+mod names;
+
+pub(crate) use self::acquire::acquiring;
+pub(crate) use self::hold::HoldReport;
+#[cfg(feature = "tracing")]
+use self::names::error_name;
+use super::ConnectionEnd;
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::hold::Hold;
+use crate::hold_state::RenewalReply;
+
+/// The shared connection to a server is up.
+pub(crate) fn connected(server: &str, address: impl Fn() -> String, is_first: bool) {
+    #[cfg(feature = "tracing")]
+    if is_first {
+        tracing::debug!(server, server.address = address(), "connected");
+    } else {
+        tracing::info!(server, server.address = address(), "connected again");
+    }
+    #[cfg(feature = "metrics")]
+    if !is_first {
+        metrics::counter!("dlock_client_reconnects_total", "server" => server.to_owned())
+            .increment(1);
+    }
+}
+
+/// The shared connection to a server has ended, and the client has not ended it.
+pub(crate) fn disconnected(server: &str, end: ConnectionEnd) {
+    #[cfg(feature = "tracing")]
+    match end {
+        ConnectionEnd::Broken => tracing::warn!(server, "the connection is lost"),
+        ConnectionEnd::Silent => tracing::warn!(server, "the server does not answer"),
+        ConnectionEnd::Replaced => {
+            tracing::info!(server, "failover: the Sentinels name another primary");
+        }
+    }
+}
+
+/// An attempt to connect failed. Only the first in a row is a warning.
+pub(crate) fn not_connected(server: &str, error: &Error, is_first: bool) {
+    #[cfg(feature = "tracing")]
+    if is_first {
+        tracing::warn!(server, %error, "error.type" = error_name(error.kind()), "cannot connect");
+    } else {
+        tracing::debug!(server, %error, "error.type" = error_name(error.kind()), "cannot connect");
+    }
+}
+
+/// Slots of a cluster have moved to another server, by a failover or by resharding, as `server` said.
+pub(crate) fn slots_moved(server: &str, count: impl Fn() -> usize) {
+    #[cfg(feature = "tracing")]
+    if tracing::enabled!(tracing::Level::INFO) {
+        let slots = count();
+        if slots > 0 {
+            tracing::info!(server, slots, "slots have moved to another server");
+        }
+    }
+}
+
+/// The watchdog is about to renew the hold. On time, at least two thirds of the lease are left.
+pub(crate) fn renewing(hold: &Hold) {
+    let tracked = &hold.tracked;
+    let (terms, left) = {
+        let state = tracked.state();
+        (state.terms(), state.valid_for(Moment::now()))
+    };
+    let is_late = left < terms.lease / 2;
+    // Others are renewed for another reason, or for less than their lease.
+    let is_regular = terms.watched && !terms.unclaimed && terms.ends_by.is_none();
+    if !is_late || !is_regular || tracked.has_ended() {
+        return;
+    }
+    #[cfg(feature = "tracing")]
+    tracked.report.in_span(|| {
+        tracing::warn!(
+            dlock.key = names::quoted(tracked.key()),
+            dlock.token = tracked.hold_ref.token(),
+            left_ms = crate::clock::millis(left),
+            lease_ms = crate::clock::millis(terms.lease),
+            "late renewal"
+        );
+    });
+    #[cfg(feature = "metrics")]
+    metrics::counter!("dlock_client_late_renewals_total").increment(1);
+}
+
+/// The reply to a renewal, or none.
+pub(crate) fn renewed(reply: RenewalReply) {
+    #[cfg(feature = "metrics")]
+    {
+        let outcome = match reply {
+            RenewalReply::Accepted | RenewalReply::AcceptedCopy => "accepted",
+            RenewalReply::Refused => "refused",
+            RenewalReply::Closed | RenewalReply::Unknown => "unanswered",
+        };
+        metrics::counter!("dlock_client_renewals_total", "outcome" => outcome).increment(1);
+    }
+}
+
+/// A release in the background failed: the hold lasts until its lease ends.
+pub(crate) fn release_failed(key: &[u8], error: &Error) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        dlock.key = names::quoted(key),
+        %error,
+        "error.type" = error_name(error.kind()),
+        "a release in the background failed: the hold lasts until its lease ends"
+    );
+    #[cfg(feature = "metrics")]
+    metrics::counter!("dlock_client_failed_releases_total").increment(1);
+}

@@ -1,0 +1,97 @@
+//! The words for kinds, outcomes and reasons, which stay as they are: dashboards count on them.
+
+use crate::acquire::Target;
+use crate::error::ErrorKind;
+use crate::family::Family;
+use crate::hold_ref::HoldRef;
+use crate::lost::Lost;
+use dlock_wire::request::Mode;
+
+pub(super) fn target_kind(target: Target) -> &'static str {
+    match target {
+        Target::Lock(family) => family_kind(family),
+        Target::Permit { .. } => "semaphore",
+        Target::All => "multi",
+        Target::Any => "any",
+    }
+}
+
+pub(super) fn hold_kind(hold: &HoldRef) -> &'static str {
+    match hold {
+        HoldRef::Lock { family, .. } => family_kind(*family),
+        HoldRef::Permit { .. } => "semaphore",
+        HoldRef::Multi { .. } => "multi",
+    }
+}
+
+fn family_kind(family: Family) -> &'static str {
+    match family {
+        Family::Lock => "lock",
+        Family::Fair => "fair",
+        Family::Rw(Mode::Read) => "read",
+        Family::Rw(Mode::Write) => "write",
+    }
+}
+
+pub(super) fn lost_name(lost: Lost) -> &'static str {
+    match lost {
+        Lost::Expired => "expired",
+        Lost::Refused => "refused",
+        Lost::Broken => "broken",
+        Lost::Deleted => "deleted",
+        Lost::Disconnected => "disconnected",
+        Lost::Flushed => "flushed",
+        Lost::Closed => "closed",
+        Lost::Abandoned => "abandoned",
+        Lost::MaxHold => "max_hold",
+    }
+}
+
+pub(super) fn error_name(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::NotHeld => "not_held",
+        ErrorKind::Reentry => "reentry",
+        ErrorKind::Stale => "stale",
+        ErrorKind::Deadlock => "deadlock",
+        ErrorKind::Replaced => "replaced",
+        ErrorKind::Limit => "limit",
+        ErrorKind::Broken => "broken",
+        ErrorKind::Quarantine => "quarantine",
+        ErrorKind::Unblocked => "unblocked",
+        ErrorKind::Lost { .. } => "lost",
+        ErrorKind::Spent => "spent",
+        ErrorKind::Closed => "closed",
+        ErrorKind::Unavailable => "unavailable",
+        ErrorKind::Busy => "busy",
+        ErrorKind::Replicas { .. } => "replicas",
+        ErrorKind::NoQuorum { .. } => "no_quorum",
+        ErrorKind::Refused => "no_permission",
+        ErrorKind::NoModule => "no_module",
+        ErrorKind::WrongType => "wrong_type",
+        ErrorKind::Invalid => "invalid",
+        ErrorKind::Server => "server",
+        ErrorKind::Protocol => "protocol",
+    }
+}
+
+/// The command of an acquire.
+#[cfg(feature = "tracing")]
+pub(super) fn operation(target: Target) -> &'static str {
+    use dlock_wire::table::{CommandId, LockVerb, MultiVerb, RwVerb, SemVerb};
+
+    let id = match target {
+        Target::Lock(Family::Lock) => CommandId::Lock(LockVerb::Acquire),
+        Target::Lock(Family::Fair) => CommandId::Fair(LockVerb::Acquire),
+        Target::Lock(Family::Rw(_)) => CommandId::Rw(RwVerb::Acquire),
+        Target::Permit { .. } => CommandId::Sem(SemVerb::Acquire),
+        Target::All => CommandId::Multi(MultiVerb::Acquire),
+        Target::Any => CommandId::Multi(MultiVerb::AnyAcquire),
+    };
+    id.name()
+}
+
+/// A key or an owner as text that can break neither a terminal nor a line of a log.
+#[cfg(feature = "tracing")]
+pub(super) fn quoted(bytes: &[u8]) -> String {
+    dlock_wire::reply::quote(bytes)
+}

@@ -1,0 +1,393 @@
+//! What operators see afterwards: a log of notable events, and how long waits and holds last.
+//!
+//! Only the server that decides observes; a replica replays. Nothing here is saved or replicated, and no rule depends
+//! on it. Where nothing notable happens, an operation counts a time and compares two numbers.
+
+pub mod event_log;
+pub mod histogram;
+
+use crate::deadlock::FOREVER;
+use crate::effects::{Effects, Fault, Outcome};
+use crate::ids::{HoldId, WaiterSlot};
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::machine::{End, Machine, Settings};
+use crate::queues::waiter::{Demand, Queue, Waiter};
+use crate::state::fair::QueueEntry;
+use crate::state::hold::{Hold, NO_CLIENT};
+use crate::state::resource::Resource;
+use crate::store::{Lookup, Store};
+use crate::time::{Instant, Millis, Now};
+use crate::turn::{Step, Turn};
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt::Write;
+use core::time::Duration;
+use dlock_wire::permit::PermitText;
+use dlock_wire::reply::{ErrorCode, LogEvent, LogToken, quote};
+use event_log::{Cut, EventLog};
+use histogram::Histogram;
+
+/// How long waits and holds of each family last.
+#[derive(Debug, Default)]
+pub struct Latency {
+    waited: [Histogram; 5],
+    held: [Histogram; 4],
+}
+
+impl Latency {
+    /// Time from the start of a wait to its grant, of grants after waiting.
+    pub fn waited(&self) -> impl Iterator<Item = (Kind, &Histogram)> {
+        Kind::ALL.into_iter().zip(&self.waited)
+    }
+
+    /// Time from the grant of a hold to its end. Latches have no holds.
+    pub fn held(&self) -> impl Iterator<Item = (Kind, &Histogram)> {
+        Kind::ALL.into_iter().zip(&self.held)
+    }
+
+    /// What INFO shows: for each family a line of figures, and one of cumulative buckets, each with its name.
+    pub fn lines(&self) -> impl Iterator<Item = (String, Vec<(String, u64)>)> {
+        let waited = self.waited().map(|(kind, times)| (kind, "waited", times));
+        let held = self.held().map(|(kind, times)| (kind, "held", times));
+        waited.chain(held).flat_map(|(kind, what, times)| {
+            let name = format!("{}_{what}", family(kind));
+            let buckets = format!("{name}_buckets");
+            [(name, times.figures()), (buckets, times.buckets())]
+        })
+    }
+
+    /// A waiter of a latch that opened at this time is answered.
+    pub(crate) fn opened(&mut self, opened: Instant, waiter: &Waiter) {
+        if let Some(waited) = self.waited.get_mut(Kind::Latch as usize) {
+            waited.record(elapsed(opened, waiter.since));
+        }
+    }
+
+    /// What does not hold, for the invariants of the machine.
+    pub(crate) fn broken_invariant(&self) -> Option<&'static str> {
+        let mut all = self.waited.iter().chain(&self.held);
+        let is_whole = |one: &Histogram| one.cumulative().last() == Some(one.count());
+        (!all.all(is_whole)).then_some("every time is in one bucket")
+    }
+}
+
+/// Why a waiter leaves its queue without a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GivesUp {
+    /// Its BLOCK time elapsed.
+    TimedOut,
+    /// An operator ended its call.
+    Unblocked,
+    /// Its connection closed during a blocked call.
+    Disconnected,
+    /// Its owner left with CANCEL.
+    Cancelled,
+    /// The grace of its queue entry elapsed, without a connection.
+    Lapsed,
+}
+
+impl GivesUp {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::TimedOut => "timed out",
+            Self::Unblocked => "unblocked",
+            Self::Disconnected => "connection closed",
+            Self::Cancelled => "cancelled",
+            Self::Lapsed => "queue entry lapsed",
+        }
+    }
+}
+
+/// Whom and what an entry of the log is about.
+#[derive(Clone, Copy)]
+struct About<'a> {
+    kind: Kind,
+    key: Key<'a>,
+    owner: &'a [u8],
+    label: &'a [u8],
+    token: LogToken,
+    held_us: u64,
+    waited_us: u64,
+}
+
+impl<'a> About<'a> {
+    fn call(kind: Kind, key: Key<'a>, owner: &'a [u8], label: &'a [u8]) -> Self {
+        Self { kind, key, owner, label, token: LogToken::None, held_us: 0, waited_us: 0 }
+    }
+
+    fn hold(now: Now, kind: Kind, key: Key<'a>, id: HoldId, hold: &'a Hold) -> Self {
+        let label = hold.extras.as_ref().map_or(&[][..], |extras| &extras.label);
+        let held_us = elapsed(now.mono, hold.since);
+        Self {
+            token: token_of(id, hold.token),
+            held_us,
+            ..Self::call(kind, key, &hold.owner, label)
+        }
+    }
+}
+
+impl Machine {
+    /// The log of notable events.
+    pub fn log(&self) -> &EventLog {
+        &self.log
+    }
+
+    /// Removes all entries of the log.
+    pub fn reset_log(&mut self) {
+        self.log.reset();
+    }
+
+    /// How long waits and holds last.
+    pub fn latency(&self) -> &Latency {
+        &self.latency
+    }
+
+    /// Changes settings.
+    pub fn configure(&mut self, change: impl FnOnce(&mut Settings)) {
+        change(&mut self.settings);
+        self.log.shorten(self.settings.log_max_len);
+    }
+
+    /// A hold has ended.
+    pub(crate) fn observe_end(
+        &mut self,
+        step: &Step<'_>,
+        kind: Kind,
+        id: HoldId,
+        hold: &Hold,
+        end: End,
+    ) {
+        let held_us = elapsed(step.now.mono, hold.since);
+        if let Some(held) = self.latency.held.get_mut(kind as usize) {
+            held.record(held_us);
+        }
+        let event = match end {
+            End::Released | End::Done if is_over(held_us, self.settings.log_hold_ms) => {
+                LogEvent::LongHold
+            }
+            End::Released | End::Done | End::Returned => return,
+            End::Expired => LogEvent::Expired,
+            End::Unclaimed => LogEvent::Unclaimed,
+            End::Disconnected => LogEvent::Disconnected,
+            End::Broken => LogEvent::Broken,
+        };
+        let about = About::hold(step.now, kind, step.key, id, hold);
+        self.note(step.now, event, about, |text| match event {
+            LogEvent::Broken if step.caller.client != NO_CLIENT => {
+                write!(text, "by client {}", step.caller.client)
+            }
+            LogEvent::Disconnected => {
+                write!(text, "BIND {}", hold.binding().map_or(0, |binding| binding.ms))
+            }
+            LogEvent::Unclaimed => {
+                write!(text, "claim in {} ms", hold.unclaimed().map_or(0, |it| it.claim_ms))
+            }
+            LogEvent::Expired => write!(text, "lease of {} ms", hold.lease_ms),
+            _ => Ok(()),
+        });
+    }
+
+    /// One of very many readers that an operator broke together has ended.
+    pub(crate) fn observe_broken(&mut self, now: Now, key: Key<'_>, id: HoldId, hold: &Hold) {
+        if let Some(held) = self.latency.held.get_mut(Kind::Rw as usize) {
+            held.record(elapsed(now.mono, hold.since));
+        }
+        self.note(now, LogEvent::Broken, About::hold(now, Kind::Rw, key, id, hold), |_| Ok(()));
+    }
+
+    /// A waiter was granted what it waited for. `token`: what it got.
+    pub(crate) fn observe_grant(
+        &mut self,
+        step: &Step<'_>,
+        kind: Kind,
+        waiter: &Waiter,
+        token: LogToken,
+    ) {
+        let holder = step.former.as_deref();
+        self.observe_wait(step.now, kind, step.key, waiter, token, holder);
+    }
+
+    /// The same for a call that waited for several keys, the first of which is `key`.
+    pub(crate) fn observe_wait(
+        &mut self,
+        now: Now,
+        kind: Kind,
+        key: Key<'_>,
+        waiter: &Waiter,
+        token: LogToken,
+        holder: Option<&[u8]>,
+    ) {
+        let waited_us = elapsed(now.mono, waiter.since);
+        if let Some(waited) = self.latency.waited.get_mut(kind as usize) {
+            waited.record(waited_us);
+        }
+        if !is_over(waited_us, self.settings.log_wait_ms) {
+            return;
+        }
+        let entry = &waiter.entry;
+        let about = About::call(kind, key, &entry.owner, &entry.ask.label);
+        self.note(now, LogEvent::SlowWait, About { token, waited_us, ..about }, |text| {
+            text.write_str("granted")?;
+            holder.map_or(Ok(()), |holder| write!(text, "; last holder: {}", quote(holder)))
+        });
+    }
+
+    /// Before the waiter in `slot` leaves its queue without a grant.
+    pub(crate) fn observe_giving_up(
+        &mut self,
+        store: &mut dyn Store,
+        now: Now,
+        slot: WaiterSlot,
+        why: GivesUp,
+    ) {
+        let Some(entry) = self.slow_waiter(now, slot, why) else { return };
+        let Some(queue) = self.waits.get(slot).and_then(|waiter| self.waits.queue(waiter.queue))
+        else {
+            return;
+        };
+        let (kind, db, name) = (queue.kind, queue.db, queue.name.clone());
+        let key = Key { db, name: &name };
+        let found = if store.reaches(key) { store.get(key) } else { Lookup::OutOfReach };
+        let holder = match found {
+            Lookup::Here(resource) => resource.holds().next().map(|(_, hold)| &*hold.owner),
+            _ => None,
+        };
+        self.log_giving_up(now, kind, key, &entry, holder, why);
+    }
+
+    /// [`Machine::observe_giving_up`] within a step on the key.
+    pub(crate) fn observe_giving_up_here(
+        &mut self,
+        step: &Step<'_>,
+        resource: &Resource,
+        slot: WaiterSlot,
+        why: GivesUp,
+    ) {
+        let Some(entry) = self.slow_waiter(step.now, slot, why) else { return };
+        let holder = resource.holds().next().map(|(_, hold)| &*hold.owner);
+        let holder = holder.or(step.former.as_deref());
+        self.log_giving_up(step.now, resource.kind(), step.key, &entry, holder, why);
+    }
+
+    /// The call of a waiter that leaves its queue now, if it has waited long enough for the log.
+    fn slow_waiter(&self, now: Now, slot: WaiterSlot, why: GivesUp) -> Option<Arc<QueueEntry>> {
+        let waiter = self.waits.get(slot)?;
+        let is_slow = is_over(elapsed(now.mono, waiter.since), self.settings.log_wait_ms);
+        if !is_slow || self.settings.log_max_len == 0 {
+            return None;
+        }
+        let ends_call =
+            matches!(why, GivesUp::TimedOut | GivesUp::Unblocked | GivesUp::Disconnected);
+        let is_fair = self.waits.queue(waiter.queue).is_some_and(Queue::is_durable);
+        // The call is over, but its place in the queue stays.
+        let stays =
+            ends_call && waiter.ask.queue_ms.is_some() || why == GivesUp::Disconnected && is_fair;
+        let is_observer = matches!(waiter.ask.demand, Demand::Open | Demand::End { .. });
+        let is_waiting = !stays && !is_observer && self.answer_of(waiter).is_none();
+        is_waiting.then(|| waiter.entry.clone())
+    }
+
+    #[inline(never)]
+    fn log_giving_up(
+        &mut self,
+        now: Now,
+        kind: Kind,
+        key: Key<'_>,
+        entry: &QueueEntry,
+        holder: Option<&[u8]>,
+        why: GivesUp,
+    ) {
+        let waited_us = elapsed(now.mono, entry.since);
+        let about = About::call(kind, key, &entry.owner, &entry.ask.label);
+        self.note(now, LogEvent::SlowWait, About { waited_us, ..about }, |text| {
+            text.write_str(why.as_str())?;
+            holder.map_or(Ok(()), |holder| write!(text, "; holder: {}", quote(holder)))
+        });
+    }
+
+    /// After an ACQUIRE: logs its refusal, if that is notable.
+    #[inline]
+    pub(crate) fn observe_refusal(
+        &mut self,
+        turn: &Turn<'_>,
+        kind: Kind,
+        key: Key<'_>,
+        owner: &[u8],
+        label: Option<&[u8]>,
+    ) {
+        let Effects { reply: Some(Outcome::Fault(fault)), .. } = &*turn.fx else { return };
+        let Fault { code, text: why } = fault;
+        let event = match code {
+            ErrorCode::Deadlock => LogEvent::Deadlock,
+            ErrorCode::Spent => LogEvent::Spent,
+            _ => return,
+        };
+        let about = About::call(kind, key, owner, label.unwrap_or_default());
+        self.note(turn.now, event, about, |text| {
+            text.write_str(why.strip_prefix(FOREVER).unwrap_or(why))
+        });
+    }
+
+    /// Adds an entry to the log, if it is on.
+    fn note(
+        &mut self,
+        now: Now,
+        event: LogEvent,
+        about: About<'_>,
+        text: impl FnOnce(&mut Cut<'_>) -> core::fmt::Result,
+    ) {
+        let most = self.settings.log_max_len;
+        if most == 0 {
+            return;
+        }
+        let queue = self.waits.queue_of(about.key);
+        // Waiters of calls that are over may still count: to leave them out would cost a walk over the queue.
+        let waiters = queue.map_or(0, |queue| {
+            let len = self.waits.queue(queue).map_or(0, |queue| queue.len);
+            len + self.waits.backlog_of(queue)
+        });
+        let entry = self.log.add(most, now, event, about.kind.into());
+        entry.db = about.key.db.into();
+        Cut(&mut entry.key).push(about.key.name);
+        Cut(&mut entry.owner).push(about.owner);
+        Cut(&mut entry.label).push(about.label);
+        entry.token = about.token;
+        entry.held = Duration::from_micros(about.held_us);
+        entry.waited = Duration::from_micros(about.waited_us);
+        entry.waiters = waiters as u64;
+        // Writing to memory cannot fail.
+        let _ = text(&mut Cut(&mut entry.text));
+    }
+}
+
+/// The name of a family in INFO.
+fn family(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Lock => "lock",
+        Kind::Fair => "fair",
+        Kind::Rw => "rw",
+        Kind::Semaphore => "sem",
+        Kind::Latch => "latch",
+    }
+}
+
+/// How an entry names a hold: by its fencing token, or by the id of a permit.
+pub(crate) fn token_of(id: HoldId, token: u64) -> LogToken {
+    if token > 0 {
+        LogToken::Token(token)
+    } else {
+        LogToken::Permit(PermitText::of(&id.to_be_bytes()))
+    }
+}
+
+fn elapsed(now: Instant, since: Instant) -> u64 {
+    now.0.saturating_sub(since.0)
+}
+
+/// Whether a time is above a limit in milliseconds; 0 is no limit.
+fn is_over(us: u64, limit: Millis) -> bool {
+    limit > 0 && us > limit.saturating_mul(1_000)
+}
