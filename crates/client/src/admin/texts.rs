@@ -67,8 +67,8 @@ impl Admin {
         let until = self.core.ctx.retry_until();
         let answer = timeout_at(until, async {
             let mut live = server.link.first().await?;
-            let reply = live.send(ask).await?;
-            read::<Vec<u8>>(reply.extract_error()?)
+            let reply = live.send(ask).await.map_err(Error::from_redis)?;
+            read::<Vec<u8>>(reply.extract_error().map_err(Error::from_redis)?)
         });
         let text = answer.await.map_err(|_| Error::unavailable("no answer in time"))??;
         Ok(String::from_utf8_lossy(&text).into_owned())
