@@ -16,7 +16,8 @@ RUST_TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
 export RUST_TEST_THREADS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check features msrv package dist dist-check contrib-check fix bench soak chaos matrix fuzz asan deny deps test-deps
+.PHONY: help run test check features msrv package dist dist-check contrib-check fix bench soak chaos matrix fuzz asan deny \
+        doc-blocks deps test-deps
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,6 +90,12 @@ asan: test-deps ## Run the tests of the server with AddressSanitizer in the modu
 deny: ## Check licences, advisories and sources of all dependencies
 	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deny
 	$(CARGO) deny --workspace check
+
+# The clients come from PyPI, npm and the packages of the system, so this is no part of `check`.
+doc-blocks: ## Run the code blocks and transcripts of README.md and docs (DLOCK_SERVER=another server)
+	@scripts/deps doc
+	$(CARGO) build --package dlock --lib --profile checked
+	@scripts/doc-blocks --install
 
 deps: ## Install missing packages for the build and the tests (Debian; elsewhere: list them)
 	@scripts/deps

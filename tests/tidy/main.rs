@@ -11,6 +11,7 @@
 )]
 
 mod api;
+mod blocks;
 mod budgets;
 
 use std::{
