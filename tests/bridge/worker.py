@@ -1,0 +1,70 @@
+"""A client of the check: `worker.py old|bridged|new TURNS OLD_PORT NEW_PORT LEASE_MS`. Prints what it saw as JSON."""
+
+import json
+import random
+import sys
+import time
+import uuid
+
+import redis
+
+from bridge import BridgedLock
+
+OLD_KEY, NEW_KEY = "orders:7", "dlock:{orders:7}"
+
+
+class NewLock:
+    def __init__(self, client, lease_ms):
+        self.client, self.lease_ms = client, lease_ms
+
+    def acquire(self, timeout):
+        self.owner, end = uuid.uuid4().hex, time.monotonic() + timeout
+        while time.monotonic() < end:
+            token = self.client.execute_command(
+                "DLOCK.ACQUIRE", NEW_KEY, self.owner, "PX", self.lease_ms, "REQID", "a", "BLOCK", 1000, "QUEUE", 10_000
+            )
+            if token is not None:
+                return token
+        return None
+
+    def release(self):
+        self.client.execute_command("DLOCK.RELEASE", NEW_KEY, self.owner, "REQID", "r")
+
+
+class OldLock:
+    def __init__(self, lock):
+        self.lock = lock
+
+    def acquire(self, timeout):
+        return self.lock.acquire(blocking_timeout=timeout) or None
+
+    def release(self):
+        self.lock.release()
+
+
+def lock_of(kind, old, new, lease_ms):
+    if kind == "new":
+        return NewLock(new, lease_ms)
+    lock = old.lock(OLD_KEY, timeout=lease_ms / 1000, sleep=0.02)
+    return BridgedLock(lock, new, NEW_KEY) if kind == "bridged" else OldLock(lock)
+
+
+def main(kind, turns, old_port, new_port, lease_ms):
+    old, new = redis.Redis(port=old_port), redis.Redis(port=new_port)
+    lock = lock_of(kind, old, new, lease_ms)
+    overlaps, longest = 0, 0.0
+    for _ in range(turns):
+        start = time.monotonic()
+        assert lock.acquire(60) is not None, "not granted in a minute"
+        longest = max(longest, time.monotonic() - start)
+        overlaps += old.incr("inside") != 1
+        value = int(old.get("total") or 0)
+        time.sleep(random.uniform(0, 0.003))
+        old.set("total", value + 1)
+        old.decr("inside")
+        lock.release()
+    print(json.dumps({"turns": turns, "overlaps": overlaps, "longest_wait_s": round(longest, 2)}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:6]))
