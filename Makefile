@@ -16,7 +16,7 @@ RUST_TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
 export RUST_TEST_THREADS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check features msrv package fix bench soak chaos matrix bridge fuzz asan deny deps \
+.PHONY: help run test check features msrv package fix bench soak chaos matrix bridge fencing fuzz asan deny deps \
     test-deps
 
 help: ## List the targets
@@ -68,6 +68,9 @@ matrix: test-deps ## Run the tests of module, client and command against Redis 7
 
 bridge: ## Check contrib/bridge with redis-py and node-redlock (both installed into the target folder)
 	@scripts/bridge
+
+fencing: ## Run the code of docs/fencing.md against PostgreSQL, a stand-in for S3 and an HTTP service
+	@scripts/fencing
 
 # Each fuzz target searches for inputs that reach new code. It keeps them in fuzz/corpus, and failures in
 # fuzz/artifacts.
