@@ -4,9 +4,9 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 
-// `redlock` is a Redlock (4.2 or 5.0.0-beta) with `retryCount: 0`: the bridge retries. `redis` is an ioredis client of the
-// server with dlock. `acquire` returns null after `timeout` ms. Otherwise it returns the lock: its fencing `token`, and
-// `until`, the moment (performance.now) at which the holder must have released or extended.
+// `redlock` is a Redlock (4.2 or 5.0.0-beta) with `retryCount: 0`: the bridge retries. `redis` is an ioredis client of
+// the server with dlock. `acquire` returns null after `timeout` ms. Otherwise it returns the lock: its fencing `token`,
+// and `until`, the moment (performance.now) at which the holder must have released or extended.
 export function bridge(redlock, redis, { resource, key, lease, block = Math.min(1000, Math.floor(lease / 3)) }) {
   const isRefusal = (error) => error.name === "ExecutionError" || error.name === "LockError";
 

@@ -10,7 +10,7 @@ from redis.exceptions import LockNotOwnedError, ResponseError
 
 
 class BridgedLock:
-    """`old` is a redis-py Lock with a timeout; `new` is a redis-py client of the server with dlock. One object per task.
+    """`old` is a redis-py Lock with a timeout; `new` is a redis-py client of the server with dlock. One per task.
 
     After `acquire`, `token` is the fencing token, and `until` is the moment (time.monotonic) at which the holder must
     have released or extended. `block_ms` must be below the socket timeout of `new` (redis-py 8: 5 s).

@@ -1,4 +1,4 @@
-"""Checks the bridge with real clients and two servers: one without dlock (old locks), one with it. `make bridge` runs it.
+"""Checks the bridge with real clients and two servers: one without dlock (old locks), one with it (`make bridge`).
 
 Old clients, bridged clients and new clients, in Python and in Node, contend for one resource. The check also fails if
 old and new clients without a bridge do not disturb each other: then it would not notice a bridge that does nothing.
@@ -12,11 +12,12 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import redis
 
 from bridge import BridgedLock
-from worker import NEW_KEY, OLD_KEY
+from worker import BLOCKS, NEW_KEY, OLD_KEY
 
 HERE = Path(__file__).resolve().parent
 OLD_PORT, NEW_PORT, LEASE_MS = int(os.environ["OLD_PORT"]), int(os.environ["NEW_PORT"]), 20_000
@@ -26,12 +27,13 @@ old, new = redis.Redis(port=OLD_PORT), redis.Redis(port=NEW_PORT)
 
 
 def start(kind, turns, redlock=None, lease_ms=LEASE_MS):
-    command = (NODE if redlock else PYTHON) + [kind, turns, OLD_PORT, NEW_PORT, lease_ms] + ([redlock] if redlock else [])
+    command = NODE if redlock else PYTHON
+    command = [*command, kind, turns, OLD_PORT, NEW_PORT, lease_ms, *([redlock] if redlock else [])]
     return subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, text=True)
 
 
 def contend(kinds, turns):
-    """One client of each kind in Python and one with each version of node-redlock. Returns overlaps and lost updates."""
+    """A client of each kind in Python, and one with each version of node-redlock. Returns overlaps, lost updates."""
     old.flushall()
     new.flushall()
     workers = [(kind, start(kind, turns, redlock)) for kind in kinds for redlock in (None, "redlock4", "redlock5")]
@@ -130,7 +132,7 @@ def a_client_that_loses_the_old_lock_while_it_waits_starts_again():
 
 def waiter():
     waiters = new.execute_command("DLOCK.WAITERS", NEW_KEY)
-    return waiters[0][b"owner"] if waiters else b"nobody"
+    return waiters[0][b"owner"] if waiters else b"none"
 
 
 def a_holder_learns_of_the_loss_of_either_lock():
@@ -169,11 +171,26 @@ def a_killed_holder_costs_its_lease():
         waited = time.monotonic() - began
         assert waited < 15
         lock.release()
-        print(f"{redlock or 'redis-py'}: kill -9 under both locks, lease 1.5 s: the next client had them after {waited:.1f} s")
+        name = redlock or "redis-py"
+        print(f"{name}: kill -9 under both locks, lease 1.5 s: the next client had them after {waited:.1f} s")
+
+
+def the_examples_of_the_pages_run():
+    old.flushall()
+    new.flushall()
+    ports, shipped = {"old": OLD_PORT, "new": NEW_PORT}, []
+    servers = SimpleNamespace(Redis=lambda host: redis.Redis(port=ports[host]))
+    exec(BLOCKS[1], {"redis": servers, "ship": lambda token: shipped.append(token)})
+    assert shipped and shipped[0] > 0
+    for redlock in ("redlock4", "redlock5"):
+        assert start("page", 1, redlock).wait(60) == 0
+    assert old.get(OLD_KEY) is None and new.execute_command("DLOCK.INFO", NEW_KEY) is None
+    print("the examples of docs/migrate/redis-py.md and node-redlock.md ran")
 
 
 if __name__ == "__main__":
     exclusion()
+    the_examples_of_the_pages_run()
     a_client_that_is_not_granted_in_time_holds_nothing()
     a_client_that_loses_the_old_lock_while_it_waits_starts_again()
     a_holder_learns_of_the_loss_of_either_lock()

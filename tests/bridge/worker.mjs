@@ -1,7 +1,9 @@
-// A client of the check: `worker.mjs old|bridged|new TURNS OLD_PORT NEW_PORT LEASE_MS REDLOCK`. Prints what it saw as JSON.
-// REDLOCK is the name of the package: redlock4 or redlock5. NODE_PATH has the packages.
+// A client of the check: `worker.mjs old|bridged|new TURNS OLD_PORT NEW_PORT LEASE_MS REDLOCK`. Prints JSON.
+// REDLOCK is the name of the package: redlock4 or redlock5. NODE_PATH has the packages. New clients acquire with the
+// code of docs/migrate/node-redlock.md. The kind `page` runs the page's example once.
 
 import { randomUUID } from "node:crypto";
+import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { setTimeout as sleep } from "node:timers/promises";
 import { bridge } from "../../contrib/bridge/bridge.mjs";
@@ -20,6 +22,10 @@ const Redlock = exported.default ?? exported;
 const redlock = new Redlock([old], { retryCount: 0 });
 redlock.on?.("error", () => {});
 
+const page = readFileSync(new URL("../../docs/migrate/node-redlock.md", import.meta.url), "utf8");
+const blocks = [...page.matchAll(/```js\n(.*?)```/gs)].map((block) => block[1]);
+const acquire = new Function(`return ${blocks[0]}`)();
+
 const kinds = {
   bridged: () => bridge(redlock, fresh, { resource: OLD_KEY, key: NEW_KEY, lease }),
   old: () => ({
@@ -30,23 +36,25 @@ const kinds = {
     release: (lock) => redlock.release(lock),
   }),
   new: () => ({
-    async acquire() {
+    async acquire(timeout) {
       const owner = randomUUID();
-      const waiting = fresh.duplicate();
-      try {
-        for (;;) {
-          const wait = ["BLOCK", 1000, "QUEUE", 10_000];
-          const token = await waiting.call("DLOCK.ACQUIRE", NEW_KEY, owner, "PX", lease, "REQID", "a", ...wait);
-          if (token !== null) return owner;
-        }
-      } finally {
-        waiting.disconnect();
-      }
+      return (await acquire(fresh, NEW_KEY, owner, lease, timeout)) === null ? null : owner;
     },
     release: (owner) => fresh.call("DLOCK.RELEASE", NEW_KEY, owner, "REQID", "r"),
   }),
 };
 
+if (kind === "page") {
+  const [, body] = blocks[1].split(/^import .*$/m);
+  const AsyncFunction = (async () => {}).constructor;
+  const run = AsyncFunction("bridge", "Redlock", "oldRedis", "newRedis", "ship", body);
+  let shipped;
+  await run(bridge, Redlock, old, fresh, (token) => (shipped = token));
+  if (!(shipped > 0)) throw new Error("the example did not ship");
+  old.disconnect();
+  fresh.disconnect();
+  process.exit();
+}
 const lock = kinds[kind]();
 let overlaps = 0;
 let longest = 0;

@@ -1,16 +1,24 @@
-"""A client of the check: `worker.py old|bridged|new TURNS OLD_PORT NEW_PORT LEASE_MS`. Prints what it saw as JSON."""
+"""A client of the check: `worker.py old|bridged|new TURNS OLD_PORT NEW_PORT LEASE_MS`. Prints what it saw as JSON.
+
+New clients acquire with the code of docs/migrate/redis-py.md.
+"""
 
 import json
 import random
+import re
 import sys
 import time
 import uuid
+from pathlib import Path
 
 import redis
 
 from bridge import BridgedLock
 
 OLD_KEY, NEW_KEY = "orders:7", "dlock:{orders:7}"
+PAGE = (Path(__file__).resolve().parents[2] / "docs/migrate/redis-py.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+exec(BLOCKS[0])
 
 
 class NewLock:
@@ -18,14 +26,8 @@ class NewLock:
         self.client, self.lease_ms = client, lease_ms
 
     def acquire(self, timeout):
-        self.owner, end = uuid.uuid4().hex, time.monotonic() + timeout
-        while time.monotonic() < end:
-            token = self.client.execute_command(
-                "DLOCK.ACQUIRE", NEW_KEY, self.owner, "PX", self.lease_ms, "REQID", "a", "BLOCK", 1000, "QUEUE", 10_000
-            )
-            if token is not None:
-                return token
-        return None
+        self.owner = uuid.uuid4().hex
+        return acquire(self.client, NEW_KEY, self.owner, self.lease_ms, timeout)  # noqa: F821, from the page
 
     def release(self):
         self.client.execute_command("DLOCK.RELEASE", NEW_KEY, self.owner, "REQID", "r")
