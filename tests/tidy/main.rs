@@ -12,6 +12,7 @@
 
 mod api;
 mod budgets;
+mod guarantees;
 
 use std::{
     collections::BTreeMap,
