@@ -25,6 +25,7 @@ export function bridge(redlock, redis, { resource, key, lease, block = Math.min(
   async function acquireNew(lock, end) {
     // A blocked call stops all later commands of its connection, so it has a connection of its own.
     const waiting = redis.duplicate();
+    waiting.on("error", () => {}); // the call below fails
     try {
       for (;;) {
         const start = performance.now();

@@ -109,6 +109,63 @@ def lock_new():
     new.execute_command("DLOCK.ACQUIRE", NEW_KEY, "other", "PX", 60_000)
 
 
+def a_server_that_cannot_be_reached_leaves_no_old_lock_behind():
+    old.flushall()
+    nowhere = redis.Redis(port=1, retry=None)
+    try:
+        BridgedLock(old.lock(OLD_KEY, timeout=30), nowhere, NEW_KEY).acquire(5)
+        raise AssertionError("granted without a server")
+    except redis.exceptions.ConnectionError:
+        pass
+    assert old.get(OLD_KEY) is None
+    command = [*NODE[:1], "--input-type=module", "-e", UNREACHABLE]
+    assert subprocess.run(command, env=os.environ | {"HERE": str(HERE)}, timeout=60).returncode == 0
+    assert old.get(OLD_KEY) is None
+    print("dlock cannot be reached: an error, and the old lock is released (Python, Node)")
+
+
+UNREACHABLE = """
+import { createRequire } from "node:module";
+const require = createRequire(process.env.HERE + "/");
+const { bridge } = await import(process.env.HERE + "/../../contrib/bridge/bridge.mjs");
+const { Redis } = require("ioredis");
+const Redlock = require("redlock5").default;
+const old = new Redis(Number(process.env.OLD_PORT));
+const nowhere = new Redis({ port: 1, maxRetriesPerRequest: 1 });
+nowhere.on("error", () => {});
+const redlock = new Redlock([old], { retryCount: 0 });
+const lock = bridge(redlock, nowhere, { resource: "orders:7", key: "dlock:{orders:7}", lease: 30_000 });
+const failed = await lock.acquire(5000).then(() => false, () => true);
+if (!failed) throw new Error("granted without a server");
+old.disconnect();
+nowhere.disconnect();
+"""
+
+
+def a_lost_connection_does_not_lose_the_place():
+    old.flushall()
+    new.flushall()
+    lock_new()
+    lock, got = bridged(30), []
+    waiting = threading.Thread(target=lambda: got.append(lock.acquire(30)))
+    waiting.start()
+    wait_for("the client waits for dlock", lambda: new.execute_command("DLOCK.POSITION", NEW_KEY, waiter()) == 1)
+    behind = redis.Redis(port=NEW_PORT)
+    assert behind.execute_command("DLOCK.ACQUIRE", NEW_KEY, "behind", "QUEUE", 60_000) is None
+    owner = waiter()
+    blocked = new.execute_command("DLOCK.WAITERS", NEW_KEY)[0][b"client-id"]
+    new.client_kill_filter(_id=blocked)
+    wait_for(
+        "the same place over another connection",
+        lambda: new.execute_command("DLOCK.WAITERS", NEW_KEY)[0][b"client-id"] not in (0, blocked),
+    )
+    new.execute_command("DLOCK.RELEASE", NEW_KEY, "other")
+    waiting.join(30)
+    assert got and lock.owner == owner.decode()
+    lock.release()
+    print("the waiting connection is killed: the client asks again and has its place (Python)")
+
+
 def a_client_that_loses_the_old_lock_while_it_waits_starts_again():
     old.flushall()
     new.flushall()
@@ -192,6 +249,8 @@ if __name__ == "__main__":
     exclusion()
     the_examples_of_the_pages_run()
     a_client_that_is_not_granted_in_time_holds_nothing()
+    a_server_that_cannot_be_reached_leaves_no_old_lock_behind()
+    a_lost_connection_does_not_lose_the_place()
     a_client_that_loses_the_old_lock_while_it_waits_starts_again()
     a_holder_learns_of_the_loss_of_either_lock()
     a_killed_holder_costs_its_lease()
