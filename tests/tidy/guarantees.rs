@@ -9,7 +9,7 @@ const NO_TEST: &str = "**no test**";
 
 /// The rows of the tables after a heading, up to the next one of its kind.
 fn rows<'a>(page: &'a str, heading: &str) -> Vec<&'a str> {
-    let (_, rest) = page.split_once(&format!("\n## {heading}\n")).expect("the heading");
+    let (_, rest) = page.split_once(&format!("\n## {heading}\n")).unwrap();
     let part = rest.split("\n## ").next().unwrap_or_default();
     let is_row = |line: &&str| {
         line.starts_with("| ") && !line.starts_with("| promise |") && !line.starts_with("| not pro")
