@@ -16,8 +16,8 @@ RUST_TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
 export RUST_TEST_THREADS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check features msrv package dist dist-check contrib-check fix bench soak chaos matrix fuzz asan deny \
-        doc-blocks deps test-deps
+.PHONY: help run test check features msrv package dist dist-check contrib-check fix bench soak chaos matrix bridge \
+        fencing fuzz asan deny doc-blocks deps test-deps
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,12 @@ chaos: test-deps ## Run random commands and faults, with checks after each burst
 
 matrix: test-deps ## Run the tests of module, client and command against Redis 7.0, 8.0, 8.2 and Valkey 8.0, 9.1
 	@scripts/matrix
+
+bridge: ## Check contrib/bridge with redis-py and node-redlock (both installed into the target folder)
+	@scripts/bridge
+
+fencing: ## Run the code of docs/fencing.md against PostgreSQL, a stand-in for S3 and an HTTP service
+	@scripts/fencing
 
 # Each fuzz target searches for inputs that reach new code. It keeps them in fuzz/corpus, and failures in
 # fuzz/artifacts.
