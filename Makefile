@@ -15,6 +15,9 @@ export CARGO
 RUST_TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
 export RUST_TEST_THREADS
 
+# Features that no other crate of the workspace uses, and that have tests.
+TEST_FEATURES := dlock-client/tracing,dlock-client/metrics
+
 .DEFAULT_GOAL := help
 .PHONY: help run test check features msrv package dist dist-check contrib-check fix bench soak chaos matrix bridge \
         fencing fuzz asan deny doc-blocks deps test-deps
@@ -27,7 +30,7 @@ run: deps ## Build the module and start a server with it on 127.0.0.1 (PORT=6379
 
 test: test-deps ## Run all tests, including those with real servers
 	$(CARGO) build --package dlock --lib --profile checked
-	$(CARGO) test --workspace --features dlock-client/tracing,dlock-client/metrics --no-fail-fast
+	DLOCK_TEST_FEATURES=$(TEST_FEATURES) $(CARGO) test --workspace --features $(TEST_FEATURES) --no-fail-fast
 
 # cargo-deny takes minutes to build, so `check` uses it only if it is installed, and only for checks without network
 # whose result does not change over time. `make deny` installs it and checks advisories, too.
