@@ -1,5 +1,6 @@
 //! The command line.
 
+mod dev;
 mod run;
 mod scrape;
 mod see;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+pub use self::dev::Dev;
 pub use self::run::Run;
 pub use self::scrape::{Exporter, Metrics, Scraping};
 pub use self::see::{Completions, Graph, Log, Man, Ping, Shell, Watch, Why};
@@ -96,6 +98,8 @@ pub enum Command {
     Metrics(Metrics),
     /// Serve the metrics to Prometheus over HTTP
     Exporter(Exporter),
+    /// Start a throw-away server with the module, for tests and first steps
+    Dev(Dev),
     /// Print completions for a shell
     Completions(Completions),
     /// Write the manual pages into a folder
@@ -116,6 +120,7 @@ impl Command {
             Self::Why(args) => args.json,
             Self::Graph(args) => args.json,
             Self::Log(args) => args.json,
+            Self::Dev(args) => args.json,
             Self::Run(_)
             | Self::Top(_)
             | Self::Metrics(_)
