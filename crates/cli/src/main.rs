@@ -15,6 +15,7 @@ mod pages;
 mod ping;
 mod run;
 mod show;
+mod size;
 mod table;
 mod text;
 mod top;
@@ -68,6 +69,7 @@ async fn carry_out(cli: &Cli) -> Result<Ending, Failure> {
             return ping::ping(connect::builder(&cli.tls)?, &cli.url, args).await;
         }
         Command::Dev(args) => return dev::dev(args).await,
+        Command::Size(args) => return size::size(args),
         Command::Completions(args) => return pages::completions(args),
         Command::Man(args) => return pages::man(args),
         _ => {}
@@ -94,6 +96,7 @@ async fn carry_out(cli: &Cli) -> Result<Ending, Failure> {
         | Command::Exporter(_)
         | Command::Ping(_)
         | Command::Dev(_)
+        | Command::Size(_)
         | Command::Completions(_)
         | Command::Man(_) => {}
     }
