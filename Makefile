@@ -16,7 +16,7 @@ RUST_TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
 export RUST_TEST_THREADS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check features msrv package fix bench soak chaos matrix fuzz asan deny deps test-deps
+.PHONY: help run test check features msrv package fix bench soak chaos matrix pictures links fuzz asan deny deps test-deps
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,14 @@ chaos: test-deps ## Run random commands and faults, with checks after each burst
 
 matrix: test-deps ## Run the tests of module, client and command against Redis 7.0, 8.0, 8.2 and Valkey 8.0, 9.1
 	@scripts/matrix
+
+pictures: deps ## Record docs/pictures in a terminal (needs tmux), and draw the charts of docs/performance.md
+	$(CARGO) build --release --package dlock --lib
+	$(CARGO) build --release --package dlock-cli
+	@scripts/pictures
+
+links: ## Check the links between the pages, with their anchors
+	@scripts/links
 
 # Each fuzz target searches for inputs that reach new code. It keeps them in fuzz/corpus, and failures in
 # fuzz/artifacts.
