@@ -16,7 +16,7 @@ RUST_TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
 export RUST_TEST_THREADS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check features msrv package fix bench soak chaos matrix pictures links fuzz asan deny deps test-deps
+.PHONY: help run test check features msrv package fix bench soak chaos matrix pictures links book fuzz asan deny deps test-deps
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ pictures: deps ## Record docs/pictures in a terminal (needs tmux), and draw the 
 
 links: ## Check the links between the pages, with their anchors
 	@scripts/links
+
+book: ## Make a book of docs, with search, in target/book (installs mdBook if it is missing)
+	@scripts/book
 
 # Each fuzz target searches for inputs that reach new code. It keeps them in fuzz/corpus, and failures in
 # fuzz/artifacts.
