@@ -10,7 +10,7 @@ use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::parent_id;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{env, future, process, thread};
 
@@ -97,7 +97,7 @@ impl Server {
             |error: io::Error| Failure::new(SYSTEM, format!("cannot prepare the server: {error}"));
         let port = port.map_or_else(free_port, Ok).map_err(system)?;
         let name = format!("dlock-dev-{}-{}", process::id(), uuid::Uuid::new_v4().simple());
-        let folder = env::temp_dir().join(name);
+        let folder = path::absolute(env::temp_dir().join(name)).map_err(system)?;
         DirBuilder::new().mode(0o700).create(&folder).map_err(system)?;
         let begun = fs::write(folder.join(CONFIG), config(module, &folder, port))
             .and_then(|()| Guard::start(program, &folder));
@@ -171,12 +171,12 @@ fn config(module: &Path, folder: &Path, port: u16) -> Vec<u8> {
 fn announce(server: &Server, args: &Dev) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     if args.json {
-        let path = |path: &Path| path.display().to_string();
+        let shown = |path: &Path| path.display().to_string();
         let about = json!({
             "url": server.url,
-            "server": path(&server.program),
-            "module": path(&server.module),
-            "folder": path(&server.folder),
+            "server": shown(&server.program),
+            "module": shown(&server.module),
+            "folder": shown(&server.folder),
             "pid": process::id(),
         });
         json::write_line(&mut out, &about)?;

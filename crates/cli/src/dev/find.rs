@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 
 use nix::unistd::geteuid;
 
@@ -43,19 +43,20 @@ pub fn server(wanted: Option<&Path>) -> Result<PathBuf, Failure> {
     }
 }
 
-/// As shells look for programs: a name without a slash is in one of the folders of `path`.
-fn program(wanted: &Path, path: &OsStr) -> Option<PathBuf> {
+/// As shells look for programs: a name without a slash is in one of `folders`.
+fn program(wanted: &Path, folders: &OsStr) -> Option<PathBuf> {
     let is_program = |file: &Path| {
         fs::metadata(file)
             .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
     };
     let is_name = !wanted.as_os_str().as_bytes().contains(&b'/');
     let mut candidates: Box<dyn Iterator<Item = PathBuf>> = if is_name {
-        Box::new(env::split_paths(path).map(|folder| folder.join(wanted)))
+        Box::new(env::split_paths(folders).map(|folder| folder.join(wanted)))
     } else {
         Box::new(std::iter::once(wanted.to_owned()))
     };
-    candidates.find(|file| is_program(file))
+    // The server runs in another folder. Links stay: a program may look at the name that it was started by.
+    candidates.find(|file| is_program(file)).and_then(|file| path::absolute(file).ok())
 }
 
 /// The module: the one of `--module`, or the first that exists next to this program, where packages install it, or in a

@@ -186,6 +186,26 @@ fn programs_get_json() {
     wait_for_nothing_left(&home);
 }
 
+#[test]
+fn relative_paths_work() {
+    let server = Server::start();
+    let home = home(&server);
+    let script = server.dir().join("serve");
+    let text = format!("#!/bin/sh\nexec '{}' \"$@\"\n", Binary::default().path());
+    fs::write(&script, text).expect("a file");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("a file of ours");
+    let module = module_path(Profile::Checked);
+    let folder = module.parent().expect("a folder");
+    std::os::unix::fs::symlink(folder, server.dir().join("modules")).expect("a link");
+    let args = ["--server", "./serve", "--module", "modules/libdlock.so"];
+    let mut command = with(Path::new("tmp"), &args);
+    command.current_dir(server.dir());
+    let mut running = Running::start(command);
+    ping(&running.line()).expect("it answers");
+    drop(running);
+    wait_for_nothing_left(&home);
+}
+
 fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     listener.local_addr().expect("an address").port()
