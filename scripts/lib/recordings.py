@@ -135,7 +135,7 @@ def top(folder, environment):
     """`dlock top` under load: rates and percentiles, then one lock."""
     is_over = threading.Event()
     threads, ends = load(int(environment["PORT"]), is_over)
-    tmux = terminal.Tmux(folder / "tmux", 104, 20, environment)
+    tmux = terminal.Tmux(folder / "tmux", 104, 24, environment)
     try:
         frames = []
         tmux.wait(0, r"^\$")
@@ -156,8 +156,8 @@ def top(folder, environment):
             until(lambda seen=before: tmux.screen(0) != seen, "another sample")
             frames.append(tmux.frame(1.2))
         tmux.press(0, "Enter")
-        tmux.wait(0, r"carol")
-        tmux.wait(0, r"deliveries")
+        for pattern in (r"PLACE +OWNER +CLIENT +WAITING", r"2 +carol", r"3 +dave +\d+ .* deliveries"):
+            tmux.wait(0, pattern)
         frames.append(tmux.frame(3))
         tmux.press(0, "Escape")
         tmux.wait(0, r"^KEY +KIND +HELD BY")
@@ -169,7 +169,7 @@ def top(folder, environment):
             thread.join()
         for connection in ends:
             connection.socket.close()
-    return terminal.svg("dlock top", frames, ["dlock top"], [104], 20)
+    return terminal.svg("dlock top", frames, ["dlock top"], [104], 24)
 
 
 def all_of(root):

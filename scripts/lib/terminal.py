@@ -6,7 +6,7 @@ import subprocess
 import time
 
 CHAR, LINE, PAD, BAR = 8.4, 18, 12, 26
-LIMIT = 30
+LIMIT, SETTLED = 30, 0.06
 # The terminal is dark on light pages, too; its border separates it from dark ones.
 BACKGROUND, TEXT, BORDER, DIM = "#161b22", "#e6edf3", "#57606a", "#9da7b3"
 COLOURS = ["#6e7681", "#ff7b72", "#3fb950", "#d29922", "#58a6ff", "#bc8cff", "#39c5cf", "#e6edf3"]
@@ -54,6 +54,10 @@ class Tmux:
 
     def frame(self, seconds):
         """What all panes show, with colours, and for how long the recording shows it."""
+        # A program writes a screen in pieces.
+        before = None
+        while before != (before := [self.screen(pane, "-e") for pane in range(len(self.panes))]):
+            time.sleep(SETTLED)
         return seconds, [self.lines(pane) for pane in range(len(self.panes))]
 
     def lines(self, pane):
