@@ -20,7 +20,7 @@ TEST_FEATURES := dlock-client/tracing,dlock-client/metrics
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check features msrv package dist dist-check contrib-check fix bench soak chaos matrix bridge \
-        fencing fuzz asan deny doc-blocks deps test-deps
+        fencing pictures links book fuzz asan deny doc-blocks deps test-deps
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,17 @@ bridge: ## Check contrib/bridge with redis-py and node-redlock (both installed i
 
 fencing: ## Run the code of docs/fencing.md against PostgreSQL, a stand-in for S3 and an HTTP service
 	@scripts/fencing
+
+pictures: deps ## Record docs/pictures in a terminal (needs tmux), and draw the charts of docs/performance.md
+	$(CARGO) build --release --package dlock --lib
+	$(CARGO) build --release --package dlock-cli
+	@scripts/pictures
+
+links: ## Check the links between the pages, with their anchors
+	@scripts/links
+
+book: ## Make a book of docs, with search, in target/book (installs mdBook if it is missing)
+	@scripts/book
 
 # Each fuzz target searches for inputs that reach new code. It keeps them in fuzz/corpus, and failures in
 # fuzz/artifacts.
