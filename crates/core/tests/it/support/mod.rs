@@ -172,7 +172,7 @@ impl World {
         self.machine.set_gate(self.gate);
         run(&mut self.machine, &mut self.keys, now, &mut fx);
         self.machine.set_gate(Gate::Unknown);
-        self.keys.slot = None;
+        (self.keys.slot, self.keys.is_shut) = (None, false);
         for record in &fx.records {
             let key = Key { db: record.db, name: fx.record_key(record) };
             let replayed =
@@ -274,7 +274,9 @@ impl World {
     /// the module does.
     pub fn tick(&mut self, gate: Gate) -> Seen {
         self.gate = gate;
-        let seen = self.step(|machine, turn| {
+        let seen = self.step_with(|machine, keys, now, fx| {
+            keys.is_shut = gate == Gate::Shut;
+            let turn = &mut Turn::without_caller(keys, now, fx);
             let mut known = Gate::Unknown;
             for _ in 0..100_000 {
                 if machine.tick(turn, known, 2) == Progress::More {
@@ -297,7 +299,11 @@ impl World {
 
     /// A connection closes; what was in flight to it is undelivered.
     pub fn gone(&mut self, client: u64) -> Seen {
-        self.blocked.retain(|_, other| *other != client);
+        let calls: Vec<WaiterId> = self
+            .blocked
+            .extract_if(.., |_, other| *other == client)
+            .map(|(call, _)| call)
+            .collect();
         let (lost, kept) = self.sent.iter().copied().partition(|&(_, other)| other == client);
         self.sent = kept;
         let lost: Vec<(WaiterId, u64)> = lost;
@@ -309,6 +315,9 @@ impl World {
             keys.slot = slot;
             let turn = &mut Turn::without_caller(keys, now, fx);
             let is_done = machine.client_departs(turn, client);
+            for call in calls {
+                machine.hang_up(turn.keys, now, call);
+            }
             machine.drain_some(turn);
             keys.slot = None;
             let turn = &mut Turn::without_caller(keys, now, fx);

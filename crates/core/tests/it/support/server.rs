@@ -24,7 +24,7 @@ impl World {
         self.blocked.remove(&waiter);
         let after_events = self.after_events;
         self.step(|machine, turn| {
-            machine.withdraw(waiter);
+            machine.withdraw(turn.keys, turn.now, waiter);
             after_events(machine, turn);
         })
     }
