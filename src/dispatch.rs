@@ -13,7 +13,7 @@ use dlock_wire::table::CommandId;
 
 use crate::ffi::{self, Args, Ctx, Level, Mode, log};
 use crate::inbox::Notice;
-use crate::keyspace::{Keys, Named, Scope};
+use crate::keyspace::{Keys, Named, Reached, Scope};
 use crate::tick::{self, Allowed};
 use crate::{cluster, inbox, perform, permit_id, reply, shell};
 
@@ -61,9 +61,6 @@ fn permit_for(op: &Op<'_>) -> Result<PermitId, String> {
     if let Op::Sem(SemOp::Acquire(_)) = op { permit_id::next() } else { Ok(PermitId::default()) }
 }
 
-/// The keys that the running command names, and the keys that it may access.
-type Reached<'a> = (Named<'a>, Scope);
-
 fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, op: &Op<'_>) {
     let permit = match permit_for(op) {
         Ok(permit) => permit,
@@ -108,7 +105,7 @@ fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, op: &Op<'_>) {
             true
         });
         match asked {
-            Some(true) => conclude(ctx, named, fx),
+            Some(true) => conclude(ctx, (named, scope), fx),
             Some(false) => ctx.reply_error("READONLY dlock grants nothing on a replica"),
             None => ctx.reply_error(BUSY),
         }
@@ -126,7 +123,7 @@ fn wait(ctx: Ctx<'_>, reached: Reached<'_>, op: &Op<'_>) {
             shell.machine.execute(turn, op, PermitId::default());
         });
         match asked {
-            Some(()) => conclude(ctx, named, fx),
+            Some(()) => conclude(ctx, reached, fx),
             None => ctx.reply_error(BUSY),
         }
     });
@@ -134,10 +131,10 @@ fn wait(ctx: Ctx<'_>, reached: Reached<'_>, op: &Op<'_>) {
 }
 
 /// Carries out the effects, including the reply to the caller.
-fn conclude(ctx: Ctx<'_>, named: Named<'_>, effects: &mut Effects) {
+fn conclude(ctx: Ctx<'_>, reached: Reached<'_>, effects: &mut Effects) {
     // Parks first: a client or module that reacts to an event may wake the caller.
-    let parked = perform::park(ctx, effects);
-    perform::perform(ctx, named, effects);
+    let parked = perform::park(ctx, reached, effects);
+    perform::perform(ctx, reached.0, effects);
     if !parked {
         perform::answer(ctx, effects);
     }

@@ -100,6 +100,9 @@ impl Scope {
     }
 }
 
+/// The keys that the running command names, and the keys that it may access.
+pub type Reached<'a> = (Named<'a>, Scope);
+
 /// The keys of the server, for one operation. Keeps the last used key open, because most operations use only one.
 pub struct Keys<'a> {
     ctx: Ctx<'a>,
@@ -120,6 +123,8 @@ struct Open<'a> {
 
 /// Which key is open.
 enum OpenKey {
+    /// A key opened by [`Store::peek`], which nothing else may use.
+    Peeked,
     /// A key that the running command names.
     Named(usize),
     /// Any other key: its database, and the server's string for its name.
@@ -236,6 +241,22 @@ impl Store for Keys<'_> {
                 Lookup::Here(resource)
             }
             Some(Content::WrongType | Content::Here(..)) => Lookup::WrongType,
+        }
+    }
+
+    fn peek(&mut self, key: Key<'_>) -> Option<&Resource> {
+        if !self.may_touch(key) {
+            return None;
+        }
+        // Closed first: opening a key twice is an error.
+        self.open = None;
+        let name = OwnedName::new(key.name);
+        let handle =
+            self.ctx.with_db(key.db, |ctx| KeyHandle::open(ctx, name.name(), Mode::Peek))?;
+        let open = self.open.insert(Open { key: OpenKey::Peeked, handle });
+        match open.handle.content() {
+            Content::Here(_, resource) => Some(resource),
+            Content::Missing | Content::WrongType => None,
         }
     }
 

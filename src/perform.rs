@@ -8,8 +8,8 @@ use dlock_core::effects::{Effects, Event, Outcome};
 use dlock_core::record;
 use dlock_wire::reply::ErrorCode;
 
-use crate::ffi::{Ctx, Name, OwnedName};
-use crate::keyspace::{Named, in_turn};
+use crate::ffi::{Ctx, Mode, Name, OwnedName};
+use crate::keyspace::{Keys, Named, Reached, in_turn};
 use crate::{parking, reply, shell};
 
 /// Carries out `effects` without the reply. The shell must not be lent: keyspace events run other modules, which may
@@ -85,7 +85,7 @@ impl Strings<'_> {
 }
 
 /// Blocks the caller if the machine has parked it. Returns whether it is now blocked.
-pub fn park(ctx: Ctx<'_>, effects: &mut Effects) -> bool {
+pub fn park(ctx: Ctx<'_>, (named, scope): Reached<'_>, effects: &mut Effects) -> bool {
     let Some(waiter) = effects.parked.take() else { return false };
     if parking::park(ctx, waiter) {
         return true;
@@ -94,7 +94,10 @@ pub fn park(ctx: Ctx<'_>, effects: &mut Effects) -> bool {
         "this connection cannot be blocked; ask without BLOCK (with QUEUE if the command has it)";
     effects.reply = Some(Outcome::fault(ErrorCode::Err, text));
     // The next tick hands off what its leaving makes grantable.
-    shell::with(|shell| shell.machine.withdraw(waiter));
+    shell::with(|shell| {
+        let keys = &mut Keys::new(ctx, Mode::Peek, scope, named);
+        shell.machine.withdraw(keys, shell::now(), waiter);
+    });
     false
 }
 

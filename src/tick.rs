@@ -5,7 +5,6 @@
 
 use dlock_core::events::tick::Progress;
 use dlock_core::key::Key;
-use dlock_core::kind::Kind;
 use dlock_core::machine::Machine;
 use dlock_core::queues::waiter::WaiterId;
 use dlock_core::regime::{Gate, Role};
@@ -231,8 +230,13 @@ fn apply_notice(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, facts: BatchFact
         Notice::HandleGone(call) => match parking::part(call) {
             Detached::Waiting(waiter) => {
                 let _ = shell::with(|shell| {
-                    if !has_grace(&shell.machine, waiter) {
-                        shell.machine.withdraw(waiter);
+                    let keys = &mut Keys::new(ctx, Mode::Peek, allowed.scope, Named::none());
+                    let now = shell::now();
+                    // The notice of its closed connection may still wait for the gate.
+                    if is_connected(&shell.machine, waiter) {
+                        shell.machine.withdraw(keys, now, waiter);
+                    } else {
+                        shell.machine.hang_up(keys, now, waiter);
                     }
                 });
             }
@@ -303,14 +307,9 @@ fn log_floor(ctx: Ctx<'_>) {
     }
 }
 
-/// Whether the waiter of an ended call stays in the queue. In a fair lock it also stays after a disconnect. An
-/// earlier notice reports the disconnect, but may still wait for the gate.
-fn has_grace(machine: &Machine, waiter: WaiterId) -> bool {
-    let waits = machine.waits();
-    waits.by_id(waiter).is_some_and(|waiter| {
-        waits.queue(waiter.queue).is_some_and(|queue| queue.kind == Kind::Fair)
-            && !ffi::client_alive(waiter.client)
-    })
+/// Whether the connection of a waiter is open.
+fn is_connected(machine: &Machine, waiter: WaiterId) -> bool {
+    machine.waits().by_id(waiter).is_some_and(|waiter| ffi::client_alive(waiter.client))
 }
 
 /// A staged data set is now served: its keys are indexed a few at a time.

@@ -70,6 +70,9 @@ impl Stored {
 /// How a key is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
+    /// For a look between commands: the server neither counts it, nor removes an expired key. (Redis 7.0 removes one,
+    /// except while clients are paused.)
+    Peek,
     /// For commands that change nothing.
     Read,
     /// For all other commands. Closing such a handle tells WATCH and client-side caches that the key has changed.
@@ -108,6 +111,13 @@ impl<'a> KeyHandle<'a> {
     #[inline]
     pub fn open(ctx: Ctx<'a>, name: Name<'_>, mode: Mode) -> Self {
         let bits = match mode {
+            Mode::Peek => {
+                raw::REDISMODULE_READ
+                    | raw::REDISMODULE_OPEN_KEY_NOTOUCH
+                    | raw::REDISMODULE_OPEN_KEY_NONOTIFY
+                    | raw::REDISMODULE_OPEN_KEY_NOSTATS
+                    | raw::REDISMODULE_OPEN_KEY_NOEXPIRE
+            }
             Mode::Read => raw::REDISMODULE_READ,
             Mode::Write => raw::REDISMODULE_READ | raw::REDISMODULE_WRITE,
         };
@@ -191,7 +201,7 @@ impl<'a> KeyHandle<'a> {
         let Some(kind) = datatype::raw_type(index) else {
             return false;
         };
-        if self.mode == Mode::Read || self.raw.is_null() {
+        if self.mode != Mode::Write || self.raw.is_null() {
             return false;
         }
         self.give_back();
@@ -210,7 +220,7 @@ impl<'a> KeyHandle<'a> {
 
     /// Removes the key with any value. False on a handle opened for reading.
     pub fn delete(&mut self) -> bool {
-        if self.mode == Mode::Read || self.raw.is_null() {
+        if self.mode != Mode::Write || self.raw.is_null() {
             return false;
         }
         self.give_back();
@@ -233,7 +243,7 @@ impl<'a> KeyHandle<'a> {
     /// Removes a time to live. True if there was one.
     #[inline]
     pub fn clear_expire(&mut self) -> bool {
-        if self.mode == Mode::Read || self.expire_ms().is_none() {
+        if self.mode != Mode::Write || self.expire_ms().is_none() {
             return false;
         }
         // SAFETY: a key open for writing.

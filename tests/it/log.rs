@@ -216,3 +216,104 @@ fn only_the_server_that_decides_logs() {
     assert_eq!(replica.info("dlock_latency")["lock_held"].split(',').next(), Some("count=0"));
     assert_eq!(primary.info("dlock_latency")["lock_held"].split(',').next(), Some("count=1"));
 }
+
+/// How long the waits of these tests wait at least, and the setting that makes them slow.
+const SLOW_MS: i64 = 30;
+
+fn start_with_slow_waits() -> Server {
+    let server = Server::start();
+    set(&server, "dlock.log-wait-ms", &SLOW_MS.to_string());
+    server
+}
+
+fn wait_until_slow(server: &Server, call: &str) {
+    wait_until("the wait to be slow", || {
+        let waiters = server.ask(call).items();
+        waiters.first().is_some_and(|waiter| waiter.field("waiting-ms").int() > SLOW_MS)
+    });
+}
+
+/// The newest entry is a slow wait with this text.
+#[track_caller]
+fn assert_slow(server: &Server, count: usize, key: &str, text: &str) {
+    wait_until("an entry", || entries(server).len() == count);
+    let entry = entries(server).swap_remove(0);
+    assert_eq!((entry.event, entry.key), (LogEvent::SlowWait, key.as_bytes().to_vec()));
+    assert_eq!(String::from_utf8_lossy(&entry.text), text);
+}
+
+#[test]
+fn a_slow_wait_whose_connection_closes_is_logged() {
+    let server = start_with_slow_waits();
+    let held =
+        ["DLOCK.ACQUIRE k me", "DRW.ACQUIRE r me WRITE", "DSEM.INIT s 1", "DSEM.ACQUIRE s me"];
+    for call in held {
+        server.ask(call).ok();
+    }
+    let calls = [
+        ("DLOCK.ACQUIRE k you BLOCK 0", "DLOCK.WAITERS k", "k"),
+        ("DLOCK.MACQUIRE 2 j k you BLOCK 0", "DLOCK.WAITERS j", "j"),
+        ("DLOCK.ANYACQUIRE 1 k you BLOCK 0", "DLOCK.WAITERS k", "k"),
+        ("DRW.ACQUIRE r you READ BLOCK 0", "DRW.WAITERS r", "r"),
+        ("DSEM.ACQUIRE s you BLOCK 0", "DSEM.WAITERS s", "s"),
+        ("DSEM.TAKE s BLOCK 0", "DSEM.WAITERS s", "s"),
+    ];
+    for (at, (call, waiters, key)) in calls.into_iter().enumerate() {
+        let waits = server.wait(call);
+        wait_until_slow(&server, waiters);
+        waits.hang_up();
+        assert_slow(&server, at + 1, key, r#"connection closed; holder: "me""#);
+    }
+    // During a pause the machine learns late that the connection is closed, but not the log.
+    let waits = server.wait("DLOCK.ACQUIRE k you BLOCK 0");
+    wait_until_slow(&server, "DLOCK.WAITERS k");
+    server.ask("CLIENT PAUSE 60000 WRITE").ok();
+    waits.hang_up();
+    assert_slow(&server, calls.len() + 1, "k", r#"connection closed; holder: "me""#);
+    server.ask("CLIENT UNPAUSE").ok();
+}
+
+#[test]
+fn a_slow_wait_that_an_operator_ends_is_logged() {
+    let server = start_with_slow_waits();
+    server.ask("DLOCK.ACQUIRE k me").ok();
+    let mut verbs = vec!["DLOCK.UNBLOCK"];
+    if Kind::of_binary().client_unblock_is_safe() {
+        verbs.push("CLIENT UNBLOCK");
+    }
+    for (at, verb) in verbs.into_iter().enumerate() {
+        let mut waits = server.wait("DLOCK.ACQUIRE k you BLOCK 0");
+        wait_until_slow(&server, "DLOCK.WAITERS k");
+        assert_eq!(server.ask(&format!("{verb} {}", waits.id())).int(), 1);
+        assert!(waits.expect_reply(SOON).is_null());
+        assert_slow(&server, at + 1, "k", r#"unblocked; holder: "me""#);
+    }
+}
+
+#[test]
+fn the_log_does_not_remove_a_key_whose_time_to_live_is_over() {
+    if !Kind::of_binary().has_module_acl_categories() {
+        // Redis 7.0 cannot open a key without that.
+        return;
+    }
+    let server = start_with_slow_waits();
+    server.ask("DEBUG SET-ACTIVE-EXPIRE 0").ok();
+    server.ask("DLOCK.ACQUIRE k me").ok();
+    let mut waits = server.wait("DLOCK.ACQUIRE k you BLOCK 300");
+    assert_eq!(server.ask("PEXPIRE k 100").int(), 1);
+    let reply = waits.expect_reply(SOON);
+    assert!(reply.is_null(), "{}", reply.show());
+    // The key counts as missing, so nothing holds it.
+    assert_slow(&server, 1, "k", "timed out");
+    assert_eq!(server.info_number("stats", "expired_keys"), 0);
+}
+
+#[test]
+fn a_user_may_be_allowed_one_subcommand_of_the_log() {
+    let server = Server::start();
+    let mut client = user(&server, &["~*", "&*", "-@all", "+dlock.log|get"]);
+    assert_eq!(client.cmd(&["DLOCK.LOG", "GET"]).items().len(), 0);
+    assert!(client.cmd(&["DLOCK.LOG", "RESET"]).error().starts_with("NOPERM "));
+    let refused = server.cmd(&["ACL", "SETUSER", "someone", "+@all", "-dlock.log|reset"]);
+    assert!(refused.error().starts_with("ERR Error in ACL SETUSER modifier"));
+}

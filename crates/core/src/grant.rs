@@ -126,9 +126,13 @@ impl Machine {
         if Some(waiter.id) == step.own_waiter {
             step.answer = Some(outcome);
             self.counters.grants_at_once += 1;
+            // An owner that was skipped without a connection has waited since its first call.
+            if waiter.since < step.now.mono {
+                self.observe_grant(step, resource.kind(), &waiter.entry, token_of(id, token));
+            }
         } else {
             self.counters.grants_after_waiting += 1;
-            self.observe_grant(step, resource.kind(), &waiter, token_of(id, token));
+            self.observe_grant(step, resource.kind(), &waiter.entry, token_of(id, token));
             if waiter.wait_state.is_parked() {
                 step.fx.wake(waiter.id, outcome);
                 let given = Given::Hold { id, token, entered: false };
@@ -203,7 +207,7 @@ impl Machine {
         step.fx.wake(waiter.id, Outcome::Taken);
         if !is_repeat {
             self.counters.grants_after_waiting += 1;
-            self.observe_grant(step, Kind::Semaphore, &waiter, LogToken::None);
+            self.observe_grant(step, Kind::Semaphore, &waiter.entry, LogToken::None);
             self.send(&waiter, [Part::new(Kind::Semaphore, step.key, Given::Taken(n))].into());
         }
     }

@@ -1,33 +1,32 @@
 //! What operators see afterwards: a log of notable events, and how long waits and holds last.
 //!
-//! Only the server that decides observes; a replica replays. Nothing here is saved or replicated, and no rule depends
-//! on it. Where nothing notable happens, an operation counts a time and compares two numbers.
+//! Only the server that decides observes; a replica replays. Nothing here is saved or replicated, and no rule reads
+//! it. Where nothing notable happens, an operation counts a time and compares two numbers.
 
 pub mod event_log;
+mod giving_up;
 pub mod histogram;
 
 use crate::deadlock::FOREVER;
 use crate::effects::{Effects, Fault, Outcome};
-use crate::ids::{HoldId, WaiterSlot};
+use crate::ids::HoldId;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::{End, Machine, Settings};
-use crate::queues::waiter::{Demand, Queue, Waiter};
+use crate::queues::waiter::Waiter;
 use crate::state::fair::QueueEntry;
 use crate::state::hold::{Hold, NO_CLIENT};
-use crate::state::resource::Resource;
-use crate::store::{Lookup, Store};
 use crate::time::{Instant, Millis, Now};
 use crate::turn::{Step, Turn};
 use alloc::format;
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::Write;
 use core::time::Duration;
 use dlock_wire::permit::PermitText;
 use dlock_wire::reply::{ErrorCode, LogEvent, LogToken, quote};
 use event_log::{Cut, EventLog};
+pub(crate) use giving_up::GivesUp;
 use histogram::Histogram;
 
 /// How long waits and holds of each family last.
@@ -71,33 +70,6 @@ impl Latency {
         let mut all = self.waited.iter().chain(&self.held);
         let is_whole = |one: &Histogram| one.cumulative().last() == Some(one.count());
         (!all.all(is_whole)).then_some("every time is in one bucket")
-    }
-}
-
-/// Why a waiter leaves its queue without a grant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum GivesUp {
-    /// Its BLOCK time elapsed.
-    TimedOut,
-    /// An operator ended its call.
-    Unblocked,
-    /// Its connection closed during a blocked call.
-    Disconnected,
-    /// Its owner left with CANCEL.
-    Cancelled,
-    /// The grace of its queue entry elapsed, without a connection.
-    Lapsed,
-}
-
-impl GivesUp {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::TimedOut => "timed out",
-            Self::Unblocked => "unblocked",
-            Self::Disconnected => "connection closed",
-            Self::Cancelled => "cancelled",
-            Self::Lapsed => "queue entry lapsed",
-        }
     }
 }
 
@@ -151,7 +123,7 @@ impl Machine {
         self.log.shorten(self.settings.log_max_len);
     }
 
-    /// A hold has ended.
+    /// A hold has ended. A grant that went back to the server was no hold of anyone.
     pub(crate) fn observe_end(
         &mut self,
         step: &Step<'_>,
@@ -160,10 +132,10 @@ impl Machine {
         hold: &Hold,
         end: End,
     ) {
-        let held_us = elapsed(step.now.mono, hold.since);
-        if let Some(held) = self.latency.held.get_mut(kind as usize) {
-            held.record(held_us);
+        if end == End::Returned {
+            return;
         }
+        let held_us = self.count_held(step.now, kind, hold);
         let event = match end {
             End::Released | End::Done if is_over(held_us, self.settings.log_hold_ms) => {
                 LogEvent::LongHold
@@ -176,26 +148,36 @@ impl Machine {
         };
         let about = About::hold(step.now, kind, step.key, id, hold);
         self.note(step.now, event, about, |text| match event {
-            LogEvent::Broken if step.caller.client != NO_CLIENT => {
-                write!(text, "by client {}", step.caller.client)
-            }
+            LogEvent::Broken => write_breaker(text, step.caller.client),
             LogEvent::Disconnected => {
                 write!(text, "BIND {}", hold.binding().map_or(0, |binding| binding.ms))
-            }
-            LogEvent::Unclaimed => {
-                write!(text, "claim in {} ms", hold.unclaimed().map_or(0, |it| it.claim_ms))
             }
             LogEvent::Expired => write!(text, "lease of {} ms", hold.lease_ms),
             _ => Ok(()),
         });
     }
 
-    /// One of very many readers that an operator broke together has ended.
-    pub(crate) fn observe_broken(&mut self, now: Now, key: Key<'_>, id: HoldId, hold: &Hold) {
-        if let Some(held) = self.latency.held.get_mut(Kind::Rw as usize) {
-            held.record(elapsed(now.mono, hold.since));
+    /// One of very many readers has ended that `client` broke together.
+    pub(crate) fn observe_broken(
+        &mut self,
+        now: Now,
+        key: Key<'_>,
+        id: HoldId,
+        hold: &Hold,
+        client: u64,
+    ) {
+        self.count_held(now, Kind::Rw, hold);
+        let about = About::hold(now, Kind::Rw, key, id, hold);
+        self.note(now, LogEvent::Broken, about, |text| write_breaker(text, client));
+    }
+
+    /// Counts how long a hold lasted. Returns that in microseconds.
+    fn count_held(&mut self, now: Now, kind: Kind, hold: &Hold) -> u64 {
+        let held_us = elapsed(now.mono, hold.since);
+        if let Some(held) = self.latency.held.get_mut(kind as usize) {
+            held.record(held_us);
         }
-        self.note(now, LogEvent::Broken, About::hold(now, Kind::Rw, key, id, hold), |_| Ok(()));
+        held_us
     }
 
     /// A waiter was granted what it waited for. `token`: what it got.
@@ -203,11 +185,11 @@ impl Machine {
         &mut self,
         step: &Step<'_>,
         kind: Kind,
-        waiter: &Waiter,
+        wait: &QueueEntry,
         token: LogToken,
     ) {
         let holder = step.former.as_deref();
-        self.observe_wait(step.now, kind, step.key, waiter, token, holder);
+        self.observe_wait(step.now, kind, step.key, wait, token, holder);
     }
 
     /// The same for a call that waited for several keys, the first of which is `key`.
@@ -216,95 +198,21 @@ impl Machine {
         now: Now,
         kind: Kind,
         key: Key<'_>,
-        waiter: &Waiter,
+        wait: &QueueEntry,
         token: LogToken,
         holder: Option<&[u8]>,
     ) {
-        let waited_us = elapsed(now.mono, waiter.since);
+        let waited_us = elapsed(now.mono, wait.since);
         if let Some(waited) = self.latency.waited.get_mut(kind as usize) {
             waited.record(waited_us);
         }
         if !is_over(waited_us, self.settings.log_wait_ms) {
             return;
         }
-        let entry = &waiter.entry;
-        let about = About::call(kind, key, &entry.owner, &entry.ask.label);
+        let about = About::call(kind, key, &wait.owner, &wait.ask.label);
         self.note(now, LogEvent::SlowWait, About { token, waited_us, ..about }, |text| {
             text.write_str("granted")?;
             holder.map_or(Ok(()), |holder| write!(text, "; last holder: {}", quote(holder)))
-        });
-    }
-
-    /// Before the waiter in `slot` leaves its queue without a grant.
-    pub(crate) fn observe_giving_up(
-        &mut self,
-        store: &mut dyn Store,
-        now: Now,
-        slot: WaiterSlot,
-        why: GivesUp,
-    ) {
-        let Some(entry) = self.slow_waiter(now, slot, why) else { return };
-        let Some(queue) = self.waits.get(slot).and_then(|waiter| self.waits.queue(waiter.queue))
-        else {
-            return;
-        };
-        let (kind, db, name) = (queue.kind, queue.db, queue.name.clone());
-        let key = Key { db, name: &name };
-        let found = if store.reaches(key) { store.get(key) } else { Lookup::OutOfReach };
-        let holder = match found {
-            Lookup::Here(resource) => resource.holds().next().map(|(_, hold)| &*hold.owner),
-            _ => None,
-        };
-        self.log_giving_up(now, kind, key, &entry, holder, why);
-    }
-
-    /// [`Machine::observe_giving_up`] within a step on the key.
-    pub(crate) fn observe_giving_up_here(
-        &mut self,
-        step: &Step<'_>,
-        resource: &Resource,
-        slot: WaiterSlot,
-        why: GivesUp,
-    ) {
-        let Some(entry) = self.slow_waiter(step.now, slot, why) else { return };
-        let holder = resource.holds().next().map(|(_, hold)| &*hold.owner);
-        let holder = holder.or(step.former.as_deref());
-        self.log_giving_up(step.now, resource.kind(), step.key, &entry, holder, why);
-    }
-
-    /// The call of a waiter that leaves its queue now, if it has waited long enough for the log.
-    fn slow_waiter(&self, now: Now, slot: WaiterSlot, why: GivesUp) -> Option<Arc<QueueEntry>> {
-        let waiter = self.waits.get(slot)?;
-        let is_slow = is_over(elapsed(now.mono, waiter.since), self.settings.log_wait_ms);
-        if !is_slow || self.settings.log_max_len == 0 {
-            return None;
-        }
-        let ends_call =
-            matches!(why, GivesUp::TimedOut | GivesUp::Unblocked | GivesUp::Disconnected);
-        let is_fair = self.waits.queue(waiter.queue).is_some_and(Queue::is_durable);
-        // The call is over, but its place in the queue stays.
-        let stays =
-            ends_call && waiter.ask.queue_ms.is_some() || why == GivesUp::Disconnected && is_fair;
-        let is_observer = matches!(waiter.ask.demand, Demand::Open | Demand::End { .. });
-        let is_waiting = !stays && !is_observer && self.answer_of(waiter).is_none();
-        is_waiting.then(|| waiter.entry.clone())
-    }
-
-    #[inline(never)]
-    fn log_giving_up(
-        &mut self,
-        now: Now,
-        kind: Kind,
-        key: Key<'_>,
-        entry: &QueueEntry,
-        holder: Option<&[u8]>,
-        why: GivesUp,
-    ) {
-        let waited_us = elapsed(now.mono, entry.since);
-        let about = About::call(kind, key, &entry.owner, &entry.ask.label);
-        self.note(now, LogEvent::SlowWait, About { waited_us, ..about }, |text| {
-            text.write_str(why.as_str())?;
-            holder.map_or(Ok(()), |holder| write!(text, "; holder: {}", quote(holder)))
         });
     }
 
@@ -381,6 +289,11 @@ pub(crate) fn token_of(id: HoldId, token: u64) -> LogToken {
     } else {
         LogToken::Permit(PermitText::of(&id.to_be_bytes()))
     }
+}
+
+/// Who broke a hold. In a script the connection is unknown.
+fn write_breaker(text: &mut Cut<'_>, client: u64) -> core::fmt::Result {
+    if client == NO_CLIENT { Ok(()) } else { write!(text, "by client {client}") }
 }
 
 fn elapsed(now: Instant, since: Instant) -> u64 {

@@ -42,6 +42,9 @@ pub trait Store {
     fn reaches(&self, key: Key<'_>) -> bool;
     /// The content of `key`.
     fn get(&mut self, key: Key<'_>) -> Lookup<'_>;
+    /// The value of `key`, if it is one of ours, for a look that changes nothing: in a server it neither removes a key
+    /// whose time to live is over, nor asks whether the key is on another node. It works while nothing may be written.
+    fn peek(&mut self, key: Key<'_>) -> Option<&Resource>;
     /// Puts a new value under `key`, which must be missing.
     fn put(&mut self, key: Key<'_>, resource: Resource);
     /// Removes the value under `key`, which must exist.

@@ -40,6 +40,13 @@ impl Store for Keys {
         value.map_or(Lookup::Missing, Lookup::Here)
     }
 
+    fn peek(&mut self, key: Key<'_>) -> Option<&Resource> {
+        match self.get(key) {
+            Lookup::Here(resource) => Some(resource),
+            _ => None,
+        }
+    }
+
     fn put(&mut self, key: Key<'_>, resource: Resource) {
         self.0.entry(key.db).or_default().insert(key.name.to_vec(), resource);
     }

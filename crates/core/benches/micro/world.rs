@@ -59,6 +59,13 @@ impl Store for Keys {
         self.0.get_mut(key.name).map_or(Lookup::Missing, Lookup::Here)
     }
 
+    fn peek(&mut self, key: Key<'_>) -> Option<&Resource> {
+        match self.get(key) {
+            Lookup::Here(resource) => Some(resource),
+            _ => None,
+        }
+    }
+
     fn put(&mut self, key: Key<'_>, resource: Resource) {
         self.0.insert(key.name.to_vec(), resource);
     }

@@ -10,8 +10,8 @@ use crate::portions::{AT_ONCE, LEAVE_AT_ONCE, Slots, WEIGHT_AT_ONCE};
 use crate::queues::waiter::{Queue, WaitState, Waiter, WaiterId};
 use crate::state::hold::{Hold, NO_CLIENT};
 use crate::state::resource::Resource;
-use crate::store::{Lookup, Reach};
-use crate::time::LeaseInstant;
+use crate::store::{Lookup, Reach, Store};
+use crate::time::{LeaseInstant, Now};
 use crate::turn::{Step, Turn};
 use alloc::vec::Vec;
 
@@ -213,12 +213,26 @@ impl Machine {
     /// A call is not blocked, or no longer, though its connection lives: the server unblocked it, or did not block it.
     /// Its waiter is removed, or stays if the call had QUEUE. [`Machine::drain_some`], or the next tick, hands off
     /// what this frees.
-    pub fn withdraw(&mut self, waiter: WaiterId) {
-        if self.waits.by_id(waiter).is_some() {
-            self.stop_waiting(waiter.slot());
-        } else {
-            self.forget_former(waiter);
+    pub fn withdraw(&mut self, store: &mut dyn Store, now: Now, waiter: WaiterId) {
+        self.end_call(store, now, waiter, GivesUp::Unblocked);
+    }
+
+    /// The connection of a blocked call is closed. As [`Machine::withdraw`], but a place in a durable queue stays:
+    /// [`Machine::client_departs`], before or after this, starts its grace.
+    pub fn hang_up(&mut self, store: &mut dyn Store, now: Now, waiter: WaiterId) {
+        let queue = self.waits.by_id(waiter).and_then(|waiter| self.waits.queue(waiter.queue));
+        if !queue.is_some_and(Queue::is_durable) {
+            self.end_call(store, now, waiter, GivesUp::Disconnected);
         }
+    }
+
+    fn end_call(&mut self, store: &mut dyn Store, now: Now, waiter: WaiterId, why: GivesUp) {
+        if self.waits.by_id(waiter).is_none() {
+            self.forget_former(waiter);
+            return;
+        }
+        self.observe_giving_up(store, now, waiter.slot(), why);
+        self.stop_waiting(waiter.slot());
     }
 
     /// The blocked call in `slot` is over and answered.

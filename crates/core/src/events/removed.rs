@@ -58,7 +58,8 @@ impl Machine {
         let readers = rw.readers.take_all();
         let mut gone = Resource::free(Kind::Rw);
         gone.body = Body::Rw(Box::new(RwLock { lock: Lock::Free, readers }));
-        self.work_off_later(step.key, resource.key_id, Box::new(gone), Fate::Broken);
+        let fate = Fate::Broken { client: step.caller.client };
+        self.work_off_later(step.key, resource.key_id, Box::new(gone), fate);
         self.counters.broken += count as u64;
         if let Some(queue) = self.waits.queue_of(step.key) {
             self.waits.forget_readers(queue);
@@ -117,8 +118,8 @@ impl Machine {
             }
             if self.regime.is_primary() {
                 removed.fate.tell(key, id, hold, turn.fx);
-                if removed.fate == Fate::Broken {
-                    self.observe_broken(turn.now, key, id, hold);
+                if let Fate::Broken { client } = removed.fate {
+                    self.observe_broken(turn.now, key, id, hold, client);
                 }
             }
             self.unbind_removed(turn, removed.key_id, id, hold.bound_to());

@@ -5,6 +5,7 @@ use crate::deadlock::Target;
 use crate::effects::{Event, Outcome};
 use crate::hand_off::Verdict;
 use crate::holder::own_hold;
+use crate::ids::WaiterSlot;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::ops::call::{refused_in_script, wait_state_of};
@@ -15,7 +16,7 @@ use crate::store::Lookup;
 use crate::terms::Terms;
 use crate::turn::{Step, Turn};
 use dlock_wire::permit::PermitId;
-use dlock_wire::reply::ErrorCode;
+use dlock_wire::reply::{ErrorCode, LogToken};
 use dlock_wire::request::{Acquire, Mode, RwAcquire, SemAcquire};
 
 impl Machine {
@@ -124,10 +125,10 @@ impl Machine {
         let place = wait_state.and_then(|_| self.waits.waiter_at(step.key, owner));
         // An owner that waits already is served through its queue entry, so that no entry is left behind.
         if (place.is_none() || goes_first) && self.is_open(step, resource, owner, demand) {
-            if let Some(slot) = place {
-                self.evict(step.key, slot, step.fx);
-            }
-            let outcome = self.grant_caller(step, resource, terms);
+            let outcome = match place {
+                Some(slot) => self.grant_instead_of(step, resource, terms, slot),
+                None => self.grant_caller(step, resource, terms),
+            };
             self.counters.grants_at_once += u64::from(outcome.is_grant());
             return Some(outcome);
         }
@@ -154,6 +155,27 @@ impl Machine {
             return None;
         }
         Some(Outcome::Null)
+    }
+
+    /// Grants to the caller, whose owner waits in `slot` and goes first: its wait ends with this.
+    fn grant_instead_of(
+        &mut self,
+        step: &mut Step<'_>,
+        resource: &mut Resource,
+        terms: Terms<'_>,
+        slot: WaiterSlot,
+    ) -> Outcome {
+        let demand = terms.demand;
+        let wait = self.waits.get(slot).map(|waiter| waiter.entry.clone());
+        self.evict(step.key, slot, step.fx);
+        let outcome = self.grant_caller(step, resource, terms);
+        if let (Some(wait), Outcome::Token(token)) = (wait, &outcome)
+            && wait.ask.demand.keeps_position_for(demand)
+            && wait.since < step.now.mono
+        {
+            self.observe_grant(step, resource.kind(), &wait, LogToken::Token(*token));
+        }
+        outcome
     }
 
     /// LIMIT makes a semaphore on first use. `LIMIT` if there are too few permits for the call.

@@ -32,7 +32,10 @@ pub(crate) enum Fate {
     /// Their key was deleted.
     Deleted,
     /// An operator broke them.
-    Broken,
+    Broken {
+        /// The connection of the operator; [`NO_CLIENT`](crate::state::hold::NO_CLIENT) in a script.
+        client: u64,
+    },
     /// A primary ended them, and it sends the messages.
     Replayed,
 }
@@ -71,7 +74,7 @@ impl Fate {
     pub fn tell(self, key: Key<'_>, id: HoldId, hold: &Hold, fx: &mut Effects) {
         let message = match self {
             Self::Deleted => Message::Deleted,
-            Self::Broken => {
+            Self::Broken { .. } => {
                 fx.note(key, Event::Break);
                 Message::Broken
             }

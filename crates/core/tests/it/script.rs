@@ -192,7 +192,7 @@ impl Table {
             ["withdraw", who] => {
                 let waiter = world.blocked_on(client(who)).expect("a blocked call");
                 world.blocked.remove(&waiter);
-                world.step(|machine, _| machine.withdraw(waiter))
+                world.step(|machine, turn| machine.withdraw(turn.keys, turn.now, waiter))
             }
             ["del", k, "unheard"] => world.unlink_unheard(key(name(k))),
             ["removals-heard"] => world.hear_of_removals(),

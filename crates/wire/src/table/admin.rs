@@ -54,19 +54,20 @@ pub(super) const LOG: Command = Command {
     errors: &[],
     notes: "The log is like SLOWLOG: it is in memory only, each server has its own, and a new entry \
         replaces the oldest once there are `dlock.log-max-len` (128; 0 turns the log off). Only the \
-        server that decides writes entries, so the log of a replica grows only after a promotion. \
+        primary writes entries, so the log of a replica grows only after a promotion. \
         Nothing is written to the server's log file.\n\
         \n\
         | event | what happened |\n\
         |---|---|\n\
         | `expired` | a lease elapsed before RELEASE |\n\
         | `disconnected` | the connection that BIND names closed, and the hold ended |\n\
-        | `broken` | an operator ended a hold with BREAK; `text` names the operator's connection |\n\
+        | `broken` | an operator ended a hold with BREAK; `text` names the operator's connection, \
+        except in scripts |\n\
         | `unclaimed` | a QUEUE grant was not claimed in time |\n\
         | `deadlock` | an ACQUIRE got `DEADLOCK`; `text` is the cycle |\n\
         | `spent` | a late copy of an ACQUIRE got `SPENT` |\n\
         | `slow-wait` | a wait longer than `dlock.log-wait-ms` (10,000; 0: off) was granted or given \
-        up; `text` names the holder it waited for |\n\
+        up; `text` names a holder it waited for, if one is known |\n\
         | `long-hold` | a hold was released after more than `dlock.log-hold-ms` (0: off) |\n\
         \n\
         Keys, owners and labels are chosen by clients. They come as raw bytes, cut to 128 bytes: \

@@ -79,7 +79,7 @@ pub enum Access {
     Write,
     /// It acts on connections, not on keys.
     Connection,
-    /// It shows or changes something of this server that is no data.
+    /// It reads or changes a part of this server process that belongs to no key and no connection: its log.
     Server,
 }
 

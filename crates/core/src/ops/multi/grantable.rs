@@ -158,7 +158,7 @@ impl Machine {
         if let (Some(member), Some(token)) = (members.first(), tokens.first()) {
             let key = Key { db: member.db, name: &member.name };
             let token = LogToken::Token(*token);
-            self.observe_wait(turn.now, Kind::Lock, key, &waiter, token, None);
+            self.observe_wait(turn.now, Kind::Lock, key, &waiter.entry, token, None);
         }
         turn.fx.wake(waiter.id, Outcome::Tokens(tokens));
         self.send(&waiter, parts);

@@ -20,6 +20,8 @@ pub struct Keys {
     pub has_large: bool,
     /// The only slot that can be reached, as in a command of a cluster; `None`: all can.
     pub slot: Option<usize>,
+    /// The server takes no writes: keys may only be looked at.
+    pub is_shut: bool,
 }
 
 /// The slot of a key in the cluster of the tests: its first byte.
@@ -42,11 +44,17 @@ impl Store for Keys {
             "a key of another slot: {:?}",
             String::from_utf8_lossy(key.name)
         );
+        assert!(!self.is_shut, "a key is opened for writing while the server takes no writes");
         match self.find(key).map(|at| &mut self.values[at].1) {
             Err(_) => Lookup::Missing,
             Ok(None) => Lookup::WrongType,
             Ok(Some(resource)) => Lookup::Here(resource),
         }
+    }
+
+    fn peek(&mut self, key: Key<'_>) -> Option<&Resource> {
+        assert!(self.reaches(key), "a look at a key of another slot");
+        self.find(key).ok().and_then(|at| self.values[at].1.as_ref())
     }
 
     fn put(&mut self, key: Key<'_>, resource: Resource) {

@@ -172,7 +172,7 @@ impl World {
         self.machine.set_gate(self.gate);
         run(&mut self.machine, &mut self.keys, now, &mut fx);
         self.machine.set_gate(Gate::Unknown);
-        self.keys.slot = None;
+        (self.keys.slot, self.keys.is_shut) = (None, false);
         for record in &fx.records {
             let key = Key { db: record.db, name: fx.record_key(record) };
             let replayed =
@@ -274,7 +274,9 @@ impl World {
     /// the module does.
     pub fn tick(&mut self, gate: Gate) -> Seen {
         self.gate = gate;
-        let seen = self.step(|machine, turn| {
+        let seen = self.step_with(|machine, keys, now, fx| {
+            keys.is_shut = gate == Gate::Shut;
+            let turn = &mut Turn::without_caller(keys, now, fx);
             let mut known = Gate::Unknown;
             for _ in 0..100_000 {
                 if machine.tick(turn, known, 2) == Progress::More {
@@ -292,35 +294,6 @@ impl World {
             panic!("what is due comes to an end");
         });
         self.tick_replica();
-        seen
-    }
-
-    /// A connection closes; what was in flight to it is undelivered.
-    pub fn gone(&mut self, client: u64) -> Seen {
-        self.blocked.retain(|_, other| *other != client);
-        let (lost, kept) = self.sent.iter().copied().partition(|&(_, other)| other == client);
-        self.sent = kept;
-        let lost: Vec<(WaiterId, u64)> = lost;
-        // In a cluster, a command of any slot may learn of it first.
-        let slot =
-            self.is_cluster.then(|| slot_of(if client.is_multiple_of(3) { b"k" } else { b"m" }));
-        let mut seen = self.step_with(|machine, keys, now, fx| {
-            // In the order in which a server reports them.
-            keys.slot = slot;
-            let turn = &mut Turn::without_caller(keys, now, fx);
-            let is_done = machine.client_departs(turn, client);
-            machine.drain_some(turn);
-            keys.slot = None;
-            let turn = &mut Turn::without_caller(keys, now, fx);
-            if !is_done {
-                machine.client_departs(turn, client);
-                machine.drain_some(turn);
-            }
-            for (waiter, _) in lost {
-                machine.undelivered(turn, waiter);
-            }
-        });
-        self.finish_in_tick(&mut seen);
         seen
     }
 

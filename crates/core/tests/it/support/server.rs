@@ -24,9 +24,45 @@ impl World {
         self.blocked.remove(&waiter);
         let after_events = self.after_events;
         self.step(|machine, turn| {
-            machine.withdraw(waiter);
+            machine.withdraw(turn.keys, turn.now, waiter);
             after_events(machine, turn);
         })
+    }
+
+    /// A connection closes; what was in flight to it is undelivered.
+    pub fn gone(&mut self, client: u64) -> Seen {
+        let calls: Vec<WaiterId> = self
+            .blocked
+            .extract_if(.., |_, other| *other == client)
+            .map(|(call, _)| call)
+            .collect();
+        let (lost, kept) = self.sent.iter().copied().partition(|&(_, other)| other == client);
+        self.sent = kept;
+        let lost: Vec<(WaiterId, u64)> = lost;
+        // In a cluster, a command of any slot may learn of it first.
+        let slot =
+            self.is_cluster.then(|| slot_of(if client.is_multiple_of(3) { b"k" } else { b"m" }));
+        let mut seen = self.step_with(|machine, keys, now, fx| {
+            // In the order in which a server reports them.
+            keys.slot = slot;
+            let turn = &mut Turn::without_caller(keys, now, fx);
+            let is_done = machine.client_departs(turn, client);
+            for call in calls {
+                machine.hang_up(turn.keys, now, call);
+            }
+            machine.drain_some(turn);
+            keys.slot = None;
+            let turn = &mut Turn::without_caller(keys, now, fx);
+            if !is_done {
+                machine.client_departs(turn, client);
+                machine.drain_some(turn);
+            }
+            for (waiter, _) in lost {
+                machine.undelivered(turn, waiter);
+            }
+        });
+        self.finish_in_tick(&mut seen);
+        seen
     }
 
     /// Limits the large work in one step of primary and replica, until a restart.

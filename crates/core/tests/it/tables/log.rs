@@ -2,6 +2,7 @@
 
 use crate::script::{run_as_here, run_both_here, run_here};
 use crate::support::{MS, World};
+use dlock_core::key::Key;
 use dlock_core::kind::Kind;
 use dlock_core::machine::Settings;
 use dlock_core::observe::histogram::Histogram;
@@ -28,7 +29,7 @@ fn holds_that_end_without_release_are_logged_once() {
         112  c2  ACQUIRE k F QUEUE 50 LABEL slow     => null
         113  c1  RELEASE k E                         => 0; dlock:notify:F: granted 0 t6 1 F k
         164  tick                                    => dlock:notify:F: expired 0 t6 1 F k
-        164  c9  DLOCK.LOG GET 1                     => unclaimed dlock 0/k [F] t6 [slow] held 51 waited 0 waiters 0 (claim in 50 ms)
+        164  c9  DLOCK.LOG GET 1                     => unclaimed dlock 0/k [F] t6 [slow] held 51 waited 0 waiters 0 ()
         165  c9  DLOCK.LOG LEN                       => 4
     ");
 }
@@ -125,6 +126,116 @@ fn slow_waits_are_logged_with_the_holder_whether_granted_or_given_up() {
         831  tick
         831  c9  DLOCK.LOG GET 1                     => slow-wait dlock 0/k [E] - [] held 0 waited 141 waiters 1 (queue entry lapsed; holder: \"C\")
         831  c9  DLOCK.LOG LEN                       => 6
+    ");
+}
+
+#[test]
+fn a_slow_wait_is_logged_however_the_server_ends_its_call() {
+    run_here("
+          0  set log-wait 10
+          0  c1  ACQUIRE k A                         => t1
+          0  c1  DSEM.INIT s 1                       => 1
+          0  c1  DSEM.ACQUIRE s A                    => p1
+          0  c1  DRW.ACQUIRE r A WRITE               => t2
+          0  c2  ACQUIRE k B BLOCK 0                 => parked
+          0  c3  DSEM.TAKE s BLOCK 0                 => parked
+          0  c4  DSEM.ACQUIRE s B BLOCK 0            => parked
+          0  c5  DRW.ACQUIRE r B READ BLOCK 0        => parked
+          0  c6  MACQUIRE 2 j k C BLOCK 0            => parked
+          0  c7  ANYACQUIRE 2 k k2 D                 => k2 t3
+          0  c7  ANYACQUIRE 2 k k2 E BLOCK 0         => parked
+         20  gone c2
+         20  c9  DLOCK.LOG GET 1                     => slow-wait dlock 0/k [B] - [] held 0 waited 20 waiters 3 (connection closed; holder: \"A\")
+         20  gone c3
+         20  c9  DLOCK.LOG GET 1                     => slow-wait dsem 0/s [] - [] held 0 waited 20 waiters 2 (connection closed; holder: \"A\")
+         20  gone c4
+         20  c9  DLOCK.LOG GET 1                     => slow-wait dsem 0/s [B] - [] held 0 waited 20 waiters 1 (connection closed; holder: \"A\")
+         20  gone c5
+         20  c9  DLOCK.LOG GET 1                     => slow-wait drw 0/r [B] - [] held 0 waited 20 waiters 1 (connection closed; holder: \"A\")
+         20  gone c6
+         20  c9  DLOCK.LOG GET 1                     => slow-wait dlock 0/j [C] - [] held 0 waited 20 waiters 1 (connection closed; holder: \"A\")
+         20  gone c7
+         20  c9  DLOCK.LOG GET 1                     => slow-wait dlock 0/k [E] - [] held 0 waited 20 waiters 1 (connection closed; holder: \"A\")
+         20  c2  ACQUIRE k B BLOCK 0                 => parked
+         40  withdraw c2
+         40  c9  DLOCK.LOG GET 1                     => slow-wait dlock 0/k [B] - [] held 0 waited 20 waiters 1 (unblocked; holder: \"A\")
+         40  c2  ACQUIRE k B QUEUE 900 BLOCK 0       => parked
+         60  gone c2
+         60  c9  DLOCK.LOG LEN                       => 7
+    ");
+}
+
+#[test]
+fn a_place_in_a_fair_lock_that_stays_has_not_given_up() {
+    run_as_here(
+        "DFAIR",
+        "
+          0  set log-wait 10
+          0  c1  ACQUIRE k A                         => t1
+          0  c2  ACQUIRE k B BLOCK 0                 => parked
+         20  gone c2
+         20  c9  DLOCK.LOG LEN                       => 0
+         30  c1  RELEASE k A                         => 0
+         30  c9  DLOCK.LOG LEN                       => 1
+    ",
+    );
+}
+
+#[test]
+fn a_slow_wait_names_no_holder_but_another_owner() {
+    run_here("
+          0  set log-wait 10
+          0  c1  DRW.ACQUIRE r A READ                => t1
+          0  c2  DRW.ACQUIRE r B READ                => t2
+          0  c1  DRW.ACQUIRE r A WRITE BLOCK 15      => parked
+         16  tick                                    => c1 gets null
+         16  c9  DLOCK.LOG GET 1                     => slow-wait drw 0/r [A] - [] held 0 waited 16 waiters 1 (timed out; holder: \"B\")
+         20  c1  DSEM.INIT s 2                       => 1
+         20  c1  DSEM.ACQUIRE s A                    => p1
+         20  c1  DSEM.ACQUIRE s A COUNT 2 BLOCK 15   => parked
+         36  tick                                    => c1 gets null
+         36  c9  DLOCK.LOG GET 1                     => slow-wait dsem 0/s [A] - [] held 0 waited 16 waiters 1 (timed out)
+         40  c1  ACQUIRE k A                         => t3
+         40  c2  ACQUIRE l B                         => t4
+         40  c1  MACQUIRE 2 k l A BLOCK 15           => parked
+         56  tick                                    => c1 gets null
+         56  c9  DLOCK.LOG GET 1                     => slow-wait dlock 0/k [A] - [] held 0 waited 16 waiters 1 (timed out; holder: \"B\")
+         60  c1  MACQUIRE 2 k l A BLOCK 0            => parked
+         80  c1  CANCEL l A                          => 1; c1 gets null
+         80  c9  DLOCK.LOG GET 1                     => slow-wait dlock 0/k [A] - [] held 0 waited 20 waiters 1 (cancelled; holder: \"B\")
+    ");
+}
+
+#[test]
+fn a_wait_that_ends_while_nothing_may_be_written_only_looks_at_its_key() {
+    run_here("
+          0  set log-wait 10
+          0  c1  ACQUIRE k A PX 30                   => t1
+          0  c2  ACQUIRE k B BLOCK 20                => parked
+         21  tick shut                               => c2 gets null
+         21  c9  DLOCK.LOG GET                       => slow-wait dlock 0/k [B] - [] held 0 waited 21 waiters 1 (timed out; holder: \"A\")
+    ");
+}
+
+#[test]
+fn an_owner_that_comes_back_for_its_place_has_waited() {
+    run_here("
+          0  set log-wait 10
+          0  c1  ACQUIRE k A                         => t1
+          0  c2  ACQUIRE k B QUEUE 900               => null
+          5  gone c2
+         10  c1  RELEASE k A                         => 0
+         20  c3  ACQUIRE k B QUEUE 900 LABEL back    => t2
+         20  c9  DLOCK.LOG GET                       => slow-wait dlock 0/k [B] t2 [back] held 0 waited 20 waiters 0 (granted)
+         30  c1  DRW.ACQUIRE r A READ                => t3
+         30  c2  DRW.ACQUIRE r B READ                => t4
+         30  c2  DRW.ACQUIRE r B WRITE QUEUE 900     => null
+         35  gone c2
+         40  c1  DRW.RELEASE r A READ                => 0
+         50  c3  DRW.ACQUIRE r B WRITE QUEUE 900     => t5
+         50  c9  DLOCK.LOG GET 1                     => slow-wait drw 0/r [B] t5 [] held 0 waited 20 waiters 0 (granted)
+         60  c4  ACQUIRE n A QUEUE 900               => t6
+         60  c9  DLOCK.LOG LEN                       => 2
     ");
 }
 
@@ -269,6 +380,32 @@ fn times_are_counted_from_the_start_of_the_wait_and_from_the_grant() {
 }
 
 #[test]
+fn a_grant_that_is_returned_or_never_arrives_counts_as_no_hold() {
+    let mut world = World::new(Settings::default(), 0);
+    let held = |world: &World| seen(world.machine.latency().held(), Kind::Lock).0;
+    call(&mut world, &[b"DLOCK.ACQUIRE", b"k", b"A"]);
+    call(&mut world, &[b"DLOCK.ACQUIRE", b"k", b"B", b"QUEUE", b"5000"]);
+    call(&mut world, &[b"DLOCK.RELEASE", b"k", b"A"]);
+    assert_eq!(held(&world), 1);
+    call(&mut world, &[b"DLOCK.CANCEL", b"k", b"B"]);
+    assert_eq!(held(&world), 1);
+    call(&mut world, &[b"DLOCK.ACQUIRE", b"k", b"A"]);
+    let blocked = Caller { client: 2, db: 0, may_block: true };
+    let command = COMMANDS.iter().find(|row| row.name == "DLOCK.ACQUIRE").expect("a command");
+    let args: [&[u8]; 4] = [b"k", b"C", b"BLOCK", b"0"];
+    let Request::Op(op) = request::parse(command.id, &args).expect("a valid call") else {
+        panic!("an operation");
+    };
+    world.call(blocked, op);
+    call(&mut world, &[b"DLOCK.RELEASE", b"k", b"A"]);
+    assert_eq!(held(&world), 2);
+    world.undelivered(2);
+    assert!(!world.has_key(Key { db: 0, name: b"k" }));
+    assert_eq!(held(&world), 2);
+    world.finish();
+}
+
+#[test]
 fn readers_that_are_broken_in_portions_are_logged_and_counted() {
     let mut world = World::new(Settings { log_max_len: 1_000, ..Settings::default() }, 0);
     world.set_portion(8);
@@ -280,7 +417,9 @@ fn readers_that_are_broken_in_portions_are_logged_and_counted() {
     call(&mut world, &[b"DRW.BREAK", b"k"]);
     world.tick(dlock_core::regime::Gate::Open);
     let log = world.machine.log();
-    assert_eq!(log.newest().filter(|entry| entry.event == LogEvent::Broken).count(), 100);
+    let broken: Vec<_> = log.newest().filter(|entry| entry.event == LogEvent::Broken).collect();
+    assert_eq!(broken.len(), 100);
+    assert!(broken.iter().all(|entry| entry.text == b"by client 1"), "{broken:#?}");
     assert_eq!(seen(world.machine.latency().held(), Kind::Rw), (100, 4_000));
     world.finish();
 }
