@@ -19,10 +19,11 @@ export RUST_TEST_THREADS
 TEST_FEATURES := dlock-client/tracing,dlock-client/metrics
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check features msrv package fix bench soak chaos matrix fuzz asan deny deps test-deps
+.PHONY: help run test check features msrv package dist dist-check contrib-check fix bench soak chaos matrix bridge \
+        fencing pictures links book fuzz asan deny doc-blocks deps test-deps
 
 help: ## List the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: deps ## Build the module and start a server with it on 127.0.0.1 (PORT=6379)
 	@scripts/run
@@ -51,6 +52,15 @@ msrv: ## Compile the wire crate and the client with the oldest compilers that th
 package: ## Package the crates for crates.io, and build the packages in an empty workspace
 	@scripts/package-check
 
+dist: deps ## Build a release in target/dist: archive, .deb, .rpm, checksums (TARGET=x86_64-unknown-linux-gnu)
+	@scripts/dist
+
+dist-check: ## Try what `make dist` made in a Debian of its own (as root; installs mmdebstrap, lintian, rpm first)
+	@scripts/dist-check
+
+contrib-check: ## Parse the files of contrib with the tools that know them
+	@scripts/contrib-check
+
 fix: deps ## Fix format and lints, as far as tools can
 	$(CARGO) clippy --workspace --all-targets --fix --allow-dirty --allow-staged
 	$(CARGO) fmt --all
@@ -69,6 +79,23 @@ chaos: test-deps ## Run random commands and faults, with checks after each burst
 matrix: test-deps ## Run the tests of module, client and command against Redis 7.0, 8.0, 8.2 and Valkey 8.0, 9.1
 	@scripts/matrix
 
+bridge: ## Check contrib/bridge with redis-py and node-redlock (both installed into the target folder)
+	@scripts/bridge
+
+fencing: ## Run the code of docs/fencing.md against PostgreSQL, a stand-in for S3 and an HTTP service
+	@scripts/fencing
+
+pictures: deps ## Record docs/pictures in a terminal (needs tmux), and draw the charts of docs/performance.md
+	$(CARGO) build --release --package dlock --lib
+	$(CARGO) build --release --package dlock-cli
+	@scripts/pictures
+
+links: ## Check the links between the pages, with their anchors
+	@scripts/links
+
+book: ## Make a book of docs, with search, in target/book (installs mdBook if it is missing)
+	@scripts/book
+
 # Each fuzz target searches for inputs that reach new code. It keeps them in fuzz/corpus, and failures in
 # fuzz/artifacts.
 fuzz: ## Fuzz the parser of arguments and the decoder of records (SECONDS=60 each); needs a nightly compiler
@@ -83,6 +110,12 @@ asan: test-deps ## Run the tests of the server with AddressSanitizer in the modu
 deny: ## Check licences, advisories and sources of all dependencies
 	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deny
 	$(CARGO) deny --workspace check
+
+# The clients come from PyPI, npm and the packages of the system, so this is no part of `check`.
+doc-blocks: ## Run the code blocks and transcripts of README.md and docs (DLOCK_SERVER=another server)
+	@scripts/deps doc
+	$(CARGO) build --package dlock --lib --profile checked
+	@scripts/doc-blocks --install
 
 deps: ## Install missing packages for the build and the tests (Debian; elsewhere: list them)
 	@scripts/deps

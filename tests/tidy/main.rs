@@ -11,12 +11,15 @@
 )]
 
 mod api;
+mod blocks;
 mod budgets;
+mod guarantees;
 
 use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use self::budgets::{LONG_FILES, LONG_LINES, PHRASES, PHRASES_LEFT, SLEEPS, TUPLES};
@@ -226,21 +229,28 @@ fn every_decision_is_in_the_index_with_its_title() {
     }
 }
 
-/// Links from one page to another file of the repository.
+/// Runs a script that checks the documentation.
+fn passes(script: &str, arguments: &[&str]) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new(root.join(script)).args(arguments).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    assert!(output.status.success(), "{script}:\n{text}");
+    text
+}
+
+/// Links between files of the repository, also to headings.
 #[test]
 fn links_lead_somewhere() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for file in files().iter().filter(|file| file.path.ends_with(".md")) {
-        let folder = root.join(&file.path).parent().expect("a folder").to_owned();
-        for (at, _) in file.text.match_indices("](") {
-            let Some((target, _)) = file.text[at + 2..].split_once(')') else { continue };
-            let path = target.split('#').next().unwrap_or_default();
-            if path.is_empty() || path.contains("://") || path.starts_with("mailto:") {
-                continue;
-            }
-            assert!(folder.join(path).exists(), "{}: no file {path}", file.path);
-        }
-    }
+    let counts = passes("scripts/links", &[]);
+    let links: Option<usize> = counts.split(' ').next().and_then(|count| count.parse().ok());
+    assert!(links.is_some_and(|links| links > 200), "{counts}");
+    println!("{counts}");
+}
+
+#[test]
+fn charts_show_what_the_tables_say() {
+    passes("scripts/pictures", &["--check"]);
 }
 
 /// A walk that names a function which is gone leads its reader nowhere.

@@ -1,8 +1,10 @@
 //! The command line.
 
+mod dev;
 mod run;
 mod scrape;
 mod see;
+mod size;
 mod time;
 
 use std::ffi::OsString;
@@ -11,9 +13,11 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+pub use self::dev::Dev;
 pub use self::run::Run;
 pub use self::scrape::{Exporter, Metrics, Scraping};
 pub use self::see::{Completions, Graph, Log, Man, Ping, Shell, Watch, Why};
+pub use self::size::Size;
 use self::time::interval;
 
 /// Run programs under locks in Redis or Valkey; inspect these locks; free them.
@@ -96,6 +100,10 @@ pub enum Command {
     Metrics(Metrics),
     /// Serve the metrics to Prometheus over HTTP
     Exporter(Exporter),
+    /// Start a throw-away server with the module, for tests and first steps
+    Dev(Dev),
+    /// Compute connections, memory and processor time for a number of workers and locks
+    Size(Size),
     /// Print completions for a shell
     Completions(Completions),
     /// Write the manual pages into a folder
@@ -116,6 +124,8 @@ impl Command {
             Self::Why(args) => args.json,
             Self::Graph(args) => args.json,
             Self::Log(args) => args.json,
+            Self::Dev(args) => args.json,
+            Self::Size(args) => args.json,
             Self::Run(_)
             | Self::Top(_)
             | Self::Metrics(_)

@@ -4,6 +4,7 @@
 
 mod args;
 mod connect;
+mod dev;
 mod exit;
 mod free;
 mod json;
@@ -14,6 +15,7 @@ mod pages;
 mod ping;
 mod run;
 mod show;
+mod size;
 mod table;
 mod text;
 mod top;
@@ -21,6 +23,7 @@ mod usage;
 mod waits;
 mod watch;
 
+use std::env;
 use std::io::{self, BufWriter, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -33,6 +36,9 @@ use self::exit::{Failure, SYSTEM};
 use self::run::Ending;
 
 fn main() -> ExitCode {
+    if let Some(ended) = dev::play(&mut env::args_os().skip(1)) {
+        return ended;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage::report(&error),
@@ -62,6 +68,8 @@ async fn carry_out(cli: &Cli) -> Result<Ending, Failure> {
         Command::Ping(args) => {
             return ping::ping(connect::builder(&cli.tls)?, &cli.url, args).await;
         }
+        Command::Dev(args) => return dev::dev(args).await,
+        Command::Size(args) => return size::size(args),
         Command::Completions(args) => return pages::completions(args),
         Command::Man(args) => return pages::man(args),
         _ => {}
@@ -87,6 +95,8 @@ async fn carry_out(cli: &Cli) -> Result<Ending, Failure> {
         | Command::Metrics(_)
         | Command::Exporter(_)
         | Command::Ping(_)
+        | Command::Dev(_)
+        | Command::Size(_)
         | Command::Completions(_)
         | Command::Man(_) => {}
     }

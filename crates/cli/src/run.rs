@@ -155,7 +155,7 @@ fn ending(ended: &Ended, released: bool, shown: &str) -> Ending {
 }
 
 /// As in shells: 128 plus the number of the signal.
-fn code(status: ExitStatus) -> u8 {
+pub fn code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
@@ -182,7 +182,8 @@ fn say_lost(shown: &str, how: Lost) {
     crate::say(&format!("the lock {shown} is lost: {how}; ending the command"));
 }
 
-fn cannot_run(command: &[OsString], error: &io::Error) -> Failure {
+/// The failure of a command that could not be started.
+pub fn cannot_run(command: &[OsString], error: &io::Error) -> Failure {
     let program =
         command.first().map(|program| text::bytes(program.as_bytes())).unwrap_or_default();
     match error.kind() {

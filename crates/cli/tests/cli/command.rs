@@ -100,6 +100,11 @@ impl Running {
         writeln!(self.stdin.as_mut().expect("a pipe"), "{line}").expect("an open pipe");
     }
 
+    /// Ends its stdin.
+    pub fn close_stdin(&mut self) {
+        self.stdin = None;
+    }
+
     /// Waits for its end; returns its exit status.
     #[track_caller]
     pub fn status(&mut self) -> ExitStatus {

@@ -32,6 +32,9 @@ const ROWS: &[Row] = &[
 /// Subcommands without `--json`, and those whose output has a format of its own.
 const OTHERS: &[&str] = &["run", "top", "completions", "man", "help", "metrics", "exporter"];
 
+/// Those that connect to no server. `dev` is tested in `dev.rs`.
+const WITHOUT_SERVER: &[&str] = &["dev", "size"];
+
 /// The names in the list of subcommands of `dlock --help`.
 fn subcommands(server: &Server) -> BTreeSet<String> {
     let help = stdout(server, &["--help"]);
@@ -87,7 +90,8 @@ fn each_subcommand_prints_one_value_in_every_case() {
 #[test]
 fn no_subcommand_is_left_out() {
     let server = Server::start();
-    let known = ROWS.iter().map(|row| row.name).chain(OTHERS.iter().copied());
+    let others = OTHERS.iter().chain(WITHOUT_SERVER).copied();
+    let known = ROWS.iter().map(|row| row.name).chain(others);
     let known: BTreeSet<String> = known.map(str::to_owned).collect();
     let found = subcommands(&server);
     assert!(
@@ -99,6 +103,15 @@ fn no_subcommand_is_left_out() {
         let help = stdout(&server, &["help", name]);
         assert!(!help.contains("--json"), "{name} has --json, and is not tested");
     }
+}
+
+#[test]
+fn size_needs_no_server() {
+    let server = Server::start();
+    let nowhere = ["--url", "redis://127.0.0.1:1", "size", "--json"];
+    let needs = one_value(&output(&server, &[&nowhere[..], &["--held", "2"]].concat()), 0);
+    assert_eq!(needs["memory"]["held-locks"], 554);
+    one_value(&output(&server, &[&nowhere[..], &["--contended", "101"]].concat()), 64);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod command;
+mod dev;
 mod free;
 mod gone;
 mod http;

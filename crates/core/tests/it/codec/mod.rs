@@ -4,6 +4,7 @@
 mod beside;
 mod damage;
 mod limits;
+mod page;
 mod random;
 mod requests;
 mod steps;
