@@ -52,7 +52,8 @@ msrv: ## Compile the wire crate and the client with the oldest compilers that th
 package: ## Package the crates for crates.io, and build the packages in an empty workspace
 	@scripts/package-check
 
-dist: deps ## Build a release in target/dist: archive, .deb, .rpm, checksums (TARGET=x86_64-unknown-linux-gnu)
+dist: ## Build a release in target/dist: archive, .deb, .rpm, checksums (TARGET=x86_64-unknown-linux-gnu)
+	@scripts/deps dist
 	@scripts/dist
 
 dist-check: ## Try what `make dist` made in a Debian of its own (as root; installs mmdebstrap, lintian, rpm first)
