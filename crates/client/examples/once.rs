@@ -20,12 +20,16 @@ async fn main() -> Result<(), Failure> {
             }
             let mut to = cache.clone();
             let compute = |_hold| async move {
+                // A run may have ended between the look above and this call.
+                if let Some(report) = to.get::<_, Option<String>>("example:report").await? {
+                    return Ok((report, false));
+                }
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                 to.set::<_, _, ()>("example:report", "42 sold").await?;
-                Ok::<_, Failure>("42 sold".to_owned())
+                Ok::<_, Failure>(("42 sold".to_owned(), true))
             };
             match flight.run_once(compute).await? {
-                Once::Ran(report) => Ok((report, true)),
+                Once::Ran(found) => Ok(found),
                 Once::AnotherRan => Ok((cache.get("example:report").await?, false)),
             }
         });
