@@ -15,7 +15,7 @@ use crate::args::Watch;
 use crate::exit::Failure;
 use crate::{json, text};
 
-/// How often a key is looked at whose changes the server does not report.
+/// Poll interval for keys whose changes the server does not report.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The longest time until the next look.
 const AWAIT_FOR: Duration = Duration::from_mins(1);
