@@ -56,7 +56,7 @@ dist: ## Build a release in target/dist: archive, .deb, .rpm, checksums (TARGET=
 	@scripts/deps dist
 	@scripts/dist
 
-dist-check: ## Try what `make dist` made in a Debian of its own (as root; installs mmdebstrap, lintian, rpm first)
+dist-check: ## Run `make dist` in a fresh clone, and try it in a Debian of its own (as root; needs mmdebstrap, lintian)
 	@scripts/dist-check
 
 contrib-check: ## Parse the files of contrib with the tools that know them
