@@ -43,6 +43,7 @@ mod keyspace;
 mod large_values;
 mod latch;
 mod latency;
+mod leave;
 mod lock;
 mod log;
 mod looks;
