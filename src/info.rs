@@ -28,6 +28,8 @@ pub fn write(to: &mut InfoWriter, crash: bool) {
         let (blocked, queued) = machine.waits().count();
         if to.section(c"keys") {
             to.text(c"version", VERSION);
+            let is_tried = ffi::host().is_some_and(|host| host.is_tried);
+            to.text(c"server_tried", if is_tried { c"yes" } else { c"no" });
             to.number(c"held_locks", machine.leases().held() as u64);
             to.number(c"leased_permits", machine.leases().permits());
             to.number(c"keys_entered", machine.leases().len() as u64);

@@ -24,3 +24,4 @@ mod persist;
 mod reply;
 mod shell;
 mod tick;
+mod tried;

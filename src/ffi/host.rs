@@ -4,15 +4,7 @@ use std::ffi::CStr;
 use std::sync::OnceLock;
 
 use super::ctx::Ctx;
-
-/// The product.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Server {
-    /// Redis.
-    Redis,
-    /// Valkey.
-    Valkey,
-}
+use crate::tried::{Server, is_tried};
 
 /// The server that loaded the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +13,8 @@ pub struct Host {
     pub server: Server,
     /// The server's version: major, minor, patch.
     pub version: (u32, u32, u32),
+    /// The tests have run on this version.
+    pub is_tried: bool,
     /// CLIENT UNBLOCK works for a module's blocked call. Before Redis 7.4 a race with a grant loses the reply (7.0)
     /// or aborts the server (7.2).
     pub client_unblock_is_sound: bool,
@@ -63,6 +57,7 @@ pub(super) fn detect(ctx: Ctx<'_>) -> Host {
     let host = Host {
         server,
         version,
+        is_tried: is_tried(server, version.0, version.1),
         client_unblock_is_sound: match server {
             Server::Redis => version >= (7, 4, 0),
             Server::Valkey => version >= (8, 0, 0),

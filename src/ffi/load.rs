@@ -11,7 +11,17 @@ use super::host::Host;
 use super::{alarm, command, config, ctx, datatype, events, guard, host, info, main_thread};
 
 const NAME: &CStr = c"dlock";
-const MODULE_VERSION: c_int = 1;
+/// What MODULE LIST shows: two digits for each part, so 0.2.0 is 200.
+const MODULE_VERSION: c_int = 10_000 * number(env!("CARGO_PKG_VERSION_MAJOR"))
+    + 100 * number(env!("CARGO_PKG_VERSION_MINOR"))
+    + number(env!("CARGO_PKG_VERSION_PATCH"));
+
+const fn number(text: &str) -> c_int {
+    match c_int::from_str_radix(text, 10) {
+        Ok(number) => number,
+        Err(_) => 0,
+    }
+}
 
 /// Called by the server, once, on its main thread.
 ///
@@ -44,12 +54,15 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
         match start(ctx, &arguments) {
             Ok(host) => {
                 let (major, minor, patch) = host.version;
-                let line = format!(
-                    "dlock {} is ready on {:?} {major}.{minor}.{patch}",
-                    env!("CARGO_PKG_VERSION"),
-                    host.server,
-                );
-                log(Level::Notice, &line);
+                let server = format!("{:?} {major}.{minor}.{patch}", host.server);
+                let version = env!("CARGO_PKG_VERSION");
+                if !host.is_tried {
+                    let line = format!(
+                        "dlock {version} is untried on {server}: its tests have not run on this version of the server"
+                    );
+                    log(Level::Warning, &line);
+                }
+                log(Level::Notice, &format!("dlock {version} is ready on {server}"));
                 OK
             }
             Err(error) => {

@@ -64,6 +64,7 @@ pub use ctx::{Ctx, Level, avoid_replica_traffic, client_alive, log};
 pub use datatype::{Origin, Strings, TypeIndex};
 pub use events::follow_moves;
 pub use guard::panics;
+pub use host::host;
 pub use info::InfoWriter;
 pub use key::{Content, KeyHandle, Mode};
 pub use main_thread::MainCell;

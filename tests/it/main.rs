@@ -81,6 +81,7 @@ mod stream;
 mod tidy;
 mod time;
 mod token;
+mod versions;
 mod workload;
 
 use dlock_testing as support;

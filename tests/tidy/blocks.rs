@@ -111,3 +111,24 @@ fn clients_name_the_versions_that_are_run() {
         assert!(page.contains(&format!(") {version} |")), "docs/clients.md: a row for {version}");
     }
 }
+
+#[test]
+fn packages_and_images_are_named_with_this_version() {
+    let files = files();
+    let version = env!("CARGO_PKG_VERSION");
+    for (path, names) in [
+        (
+            "README.md",
+            vec![format!("redis-dlock_{version}_amd64.deb"), format!("/dlock_{version}_amd64.deb")],
+        ),
+        ("contrib/kubernetes/sentinel.yml", vec![format!("valkey-dlock:{version}")]),
+        ("contrib/kubernetes/singleton.yml", vec![format!("valkey-dlock:{version}")]),
+        ("docs/operations.md", vec![format!("dlock {version} is ready on ")]),
+        ("fuzz/Cargo.lock", vec![format!("name = \"dlock-core\"\nversion = \"{version}\"")]),
+    ] {
+        let text = &files.iter().find(|file| file.path == path).expect("the file").text;
+        for name in names {
+            assert!(text.contains(&name), "{path} does not name {name}");
+        }
+    }
+}

@@ -46,7 +46,9 @@ impl Binary {
         &self.kind
     }
 
-    fn at(path: &str) -> Binary {
+    /// The program with this path, or of this name on the PATH.
+    #[track_caller]
+    pub fn at(path: &str) -> Binary {
         let shown = Command::new(path)
             .arg("--version")
             .output()
