@@ -20,10 +20,26 @@ pub struct Output {
     pub stderr: String,
 }
 
-/// The command in a new session, detached from the terminal of the test run.
-pub fn dlock(server: &Server, args: &[&str]) -> Command {
+/// The command in a new session, detached from the terminal of the test run. All signals have their default action,
+/// also if the test run ignores some, as under nohup(1).
+pub fn detached(args: &[&str]) -> Command {
+    with_signals("--default-signal", args)
+}
+
+/// As [`detached`], with this option of env(1) for signals.
+pub fn with_signals(option: &str, args: &[&str]) -> Command {
     let mut command = Command::new("setsid");
-    command.arg(env!("CARGO_BIN_EXE_dlock")).args(args);
+    command.args(["env", option, env!("CARGO_BIN_EXE_dlock")]).args(args);
+    command
+}
+
+/// As [`detached`], for this server.
+pub fn dlock(server: &Server, args: &[&str]) -> Command {
+    for_server(server, detached(args))
+}
+
+/// `command` with the URL of this server, and nothing to read.
+pub fn for_server(server: &Server, mut command: Command) -> Command {
     command.env("DLOCK_URL", server.url()).stdin(Stdio::null());
     command
 }

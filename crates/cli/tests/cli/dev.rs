@@ -10,7 +10,7 @@ use dlock_testing::{Binary, Profile, Server, module_path, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::command::{Output, Running, lives};
+use crate::command::{Output, Running, detached, lives, with_signals};
 
 /// `dlock dev` whose temporary folder is `home`.
 fn dev(home: &Path, args: &[&str]) -> Command {
@@ -19,8 +19,7 @@ fn dev(home: &Path, args: &[&str]) -> Command {
 }
 
 fn with(home: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new("setsid");
-    command.arg(env!("CARGO_BIN_EXE_dlock")).arg("dev").args(args);
+    let mut command = detached(&[&["dev"], args].concat());
     command.env("TMPDIR", home).env("DLOCK_URL", "redis://127.0.0.1:1").stdin(Stdio::null());
     command
 }
@@ -107,6 +106,28 @@ fn the_first_line_is_the_url_and_signals_end_everything() {
         assert_eq!(processes(&home), []);
         ping(&url).expect_err("it has ended");
     }
+}
+
+#[test]
+fn a_signal_that_was_ignored_at_its_start_stays_ignored() {
+    let server = Server::start();
+    let home = home(&server);
+    // As nohup(1) does.
+    let module = module_path(Profile::Checked).to_str().expect("text");
+    let program = Binary::default();
+    let words = ["dev", "--module", module, "--server", program.path()];
+    let mut command = with_signals("--ignore-signal=HUP", &words);
+    command.env("TMPDIR", &home).stdin(Stdio::null());
+    let mut running = Running::start(command);
+    let url = running.line();
+    ping(&url).expect("it answers");
+    let status = fs::read_to_string(format!("/proc/{}/status", running.pid())).expect("it runs");
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a set");
+    let ignored = u64::from_str_radix(ignored.trim(), 16).expect("a number");
+    assert_eq!(ignored >> (Signal::SIGHUP as i32 - 1) & 1, 1, "{ignored:x}");
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.output().code, 0);
+    wait_for_nothing_left(&home);
 }
 
 #[test]
@@ -254,11 +275,9 @@ fn mistakes_are_named() {
         assert!(ended.stderr.contains(text), "{args:?}: {ended:?}");
         wait_for_nothing_left(&home);
     }
-    let mut command = with(&home, &["--module", "/etc/passwd"]);
-    command.env("PATH", "/nowhere");
-    let mut command_here = Command::new(env!("CARGO_BIN_EXE_dlock"));
-    command_here.args(command.get_args().skip(1)).env("PATH", "/nowhere");
-    let ended = Running::start(command_here).output();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dlock"));
+    command.args(["dev", "--module", "/etc/passwd"]).env("PATH", "/nowhere");
+    let ended = Running::start(command).output();
     assert_eq!(
         (ended.code, ended.stderr.as_str()),
         (69, "dlock: there is no redis-server and no valkey-server in PATH (--server names one)\n")

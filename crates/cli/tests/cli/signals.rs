@@ -1,12 +1,12 @@
 //! Signals reach the command. During the wait for the lock they end the wait.
 
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::Command;
+use std::process::Stdio;
 
 use dlock_testing::{Reply as _, Server, wait_until};
 use nix::sys::signal::Signal;
 
-use crate::command::{Running, dlock, lives, output, state};
+use crate::command::{Running, for_server, lives, output, state, with_signals};
 
 #[test]
 fn signals_are_passed_on() {
@@ -64,14 +64,10 @@ fn a_killed_waiter_leaves_the_queue() {
 #[test]
 fn ignored_signals_stay_ignored() {
     let server = Server::start();
-    let ours = dlock(&server, &["run", "k", "--", "sh", "-c", "echo ready; read line"]);
     // As nohup(1) does.
-    let mut command = Command::new("sh");
-    command
-        .args(["-c", "trap '' HUP; exec \"$@\"", "sh"])
-        .arg(ours.get_program())
-        .args(ours.get_args());
-    command.env("DLOCK_URL", server.url()).stdin(std::process::Stdio::piped());
+    let words = ["run", "k", "--", "sh", "-c", "echo ready; read line"];
+    let mut command = for_server(&server, with_signals("--ignore-signal=HUP", &words));
+    command.stdin(Stdio::piped());
     let mut running = Running::start(command);
     assert_eq!(running.line(), "ready");
     running.signal(Signal::SIGHUP);
