@@ -1,6 +1,7 @@
 //! `dlock top`
 
 mod draw;
+mod grants;
 mod lines;
 mod looker;
 #[cfg(test)]

@@ -107,7 +107,7 @@ pub fn keys(rows: &[Row], rates: bool) -> Table {
             label(info),
         ];
         if rates {
-            cells.insert(5, format!("{grants:.1}"));
+            cells.insert(5, grants.map_or("-".to_owned(), |grants| format!("{grants:.1}")));
         }
         table.row(cells);
     }

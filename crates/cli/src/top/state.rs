@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use dlock_client::admin::{Entry, Info, PermitInfo, Stats, WaiterInfo};
 
+use super::grants::{Track, is_seen};
 use crate::look::Seen;
 
 /// Number of samples that a rate of grants is averaged over.
@@ -81,8 +82,8 @@ impl Sort {
 pub struct Row {
     /// The key and its state.
     pub seen: Seen,
-    /// Grants per second, a lower bound: how often the hold differed from that of the sample before.
-    pub grants: f64,
+    /// Grants per second, estimated; None: the samples do not see single holds of this kind.
+    pub grants: Option<f64>,
 }
 
 /// Counts per second, summed over all servers.
@@ -138,13 +139,6 @@ pub struct State {
     looks: VecDeque<Instant>,
 }
 
-/// The holds seen on a key.
-#[derive(Debug, Default)]
-struct Track {
-    holds: Vec<u64>,
-    changes: VecDeque<Instant>,
-}
-
 impl Default for State {
     fn default() -> Self {
         Self {
@@ -171,7 +165,8 @@ impl State {
     pub fn update(&mut self, look: Look) {
         self.trouble = None;
         self.looked = true;
-        self.rates = self.last.and_then(|last| rates(&self.servers, &look.servers, look.at - last));
+        let after = self.last.map(|last| look.at - last);
+        self.rates = after.and_then(|after| rates(&self.servers, &look.servers, after));
         self.last = Some(look.at);
         self.servers = look.servers;
         self.more = look.more;
@@ -187,15 +182,17 @@ impl State {
         }
         let since = self.looks.front().copied().unwrap_or(look.at);
         let window = look.at - since;
-        let mut tracks = HashMap::with_capacity(look.keys.len());
+        for seen in &look.keys {
+            let track = self.tracks.entry(seen.entry.clone()).or_default();
+            track.add(&seen.info, look.at, after);
+        }
+        self.tracks.retain(|_, track| track.forget_until(since));
         self.rows.clear();
         for seen in look.keys {
-            let before = self.tracks.remove(&seen.entry);
-            let (track, grants) = Track::goes_on(before, &seen.info, look.at, since, window);
-            tracks.insert(seen.entry.clone(), track);
+            let grants = self.tracks.get(&seen.entry).map_or(0.0, |track| track.per_second(window));
+            let grants = is_seen(seen.info.kind()).then_some(grants);
             self.rows.push(Row { seen, grants });
         }
-        self.tracks = tracks;
         self.sort();
     }
 
@@ -250,7 +247,7 @@ impl State {
             clippy::cast_sign_loss,
             reason = "a small positive number"
         )]
-        let grants = |row: &Row| Reverse((row.grants * 1000.0) as u64);
+        let grants = |row: &Row| Reverse((row.grants.unwrap_or(0.0) * 1000.0) as u64);
         let waiters = |row: &Row| Reverse(row.seen.info.waiters());
         let held = |row: &Row| Reverse(row.seen.info.holders().map(|hold| hold.held).max());
         self.rows.sort_by(|a, b| a.seen.entry.cmp(&b.seen.entry));
@@ -260,34 +257,6 @@ impl State {
             Sort::Held => self.rows.sort_by_key(held),
             Sort::Key => {}
         }
-    }
-}
-
-impl Track {
-    fn goes_on(
-        before: Option<Self>,
-        info: &Info,
-        now: Instant,
-        since: Instant,
-        window: Duration,
-    ) -> (Self, f64) {
-        let holds: Vec<u64> = info.holders().map(|hold| hold.token).collect();
-        let Some(mut track) = before else {
-            return (Self { holds, changes: VecDeque::new() }, 0.0);
-        };
-        for token in &holds {
-            if !track.holds.contains(token) {
-                track.changes.push_back(now);
-            }
-        }
-        track.holds = holds;
-        while track.changes.front().is_some_and(|&at| at <= since) {
-            track.changes.pop_front();
-        }
-        #[allow(clippy::cast_precision_loss, reason = "a count of what happened in seconds")]
-        let count = track.changes.len() as f64;
-        let rate = if window.is_zero() { 0.0 } else { count / window.as_secs_f64() };
-        (track, rate)
     }
 }
 
@@ -347,7 +316,8 @@ mod tests {
             vec![lock("a", 1, 0, 12), lock("b", 2, 5, 22), lock("c", 9, 0, 0)],
         ));
         assert_eq!(keys(&state), ["b", "c", "a"]);
-        assert!((state.rows[1].grants - 0.5).abs() < 1e-9, "{}", state.rows[1].grants);
+        let grants = state.rows[1].grants.unwrap();
+        assert!((grants - 0.5).abs() < 1e-9, "{grants}");
         state.press(Key::Sort, 10);
         assert_eq!(
             (state.sort, keys(&state)),
