@@ -22,6 +22,8 @@ use crate::{
 const LEASE_MS: u64 = 60_000;
 /// Longest wait of one request; then the client repeats it.
 const BLOCK_MS: u64 = 2000;
+/// Longest wait for a grant: longer than a lease, after which a lost RELEASE does no harm any more.
+const PATIENCE: Duration = Duration::from_secs(90);
 /// Finished requests of which a client sends late copies.
 const REMEMBERED: usize = 300;
 
@@ -270,10 +272,11 @@ impl Worker {
     /// Sends a request until it is granted; `None` if it is refused.
     fn acquire(&mut self, key: &str, words: &str) -> Option<Value> {
         let words = call(words);
+        let start = Instant::now();
         loop {
             let answer = self.send(key, &words);
             match answer {
-                Some(Answer { value: Value::Nil, .. }) => {}
+                Some(Answer { value: Value::Nil, .. }) if start.elapsed() < PATIENCE => {}
                 Some(Answer { value, .. }) if !matches!(value, Value::ServerError(_)) => {
                     self.ledger.granted(key);
                     return Some(value);
