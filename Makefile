@@ -19,7 +19,7 @@ export RUST_TEST_THREADS
 TEST_FEATURES := dlock-client/tracing,dlock-client/metrics
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check features msrv package dist dist-check contrib-check fix bench soak chaos matrix bridge \
+.PHONY: help run test check features msrv package dist dist-check contrib-check fix bench soak chaos upgrade matrix bridge \
         fencing pictures links book fuzz asan deny doc-blocks deps test-deps
 
 help: ## List the targets
@@ -76,6 +76,13 @@ soak: test-deps ## Run millions of locks and dead waiters: memory must stay flat
 
 chaos: test-deps ## Run random commands and faults, with checks after each burst (SECONDS=60 SEED= WORLD=single,replicated,cluster)
 	SECONDS=$(or $(SECONDS),60) $(CARGO) test --package dlock --test chaos
+
+# The tests take a minute or less each, one after the other: they measure how long no lock is granted.
+upgrade: test-deps ## Upgrade servers from modules of earlier commits, under load, and back: pair, Sentinel, cluster
+	@scripts/servers redis-7.0 >/dev/null
+	@scripts/module-of 7c31fa2 b7257aa >/dev/null
+	$(CARGO) build --package dlock --lib --profile checked
+	$(CARGO) test --package dlock --test upgrade -- --ignored --nocapture --test-threads=1
 
 matrix: test-deps ## Run the tests of module, client and command against Redis 7.0, 8.0, 8.2 and Valkey 8.0, 9.1
 	@scripts/matrix

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use dlock_core::machine::Settings;
+use dlock_core::record::Level;
 use dlock_wire::names::{CLAIM_MIN_MS, DAY_MS, LEASE_MAX_MS, QUEUE_MAX_MS};
 
 /// Type of a setting.
@@ -57,6 +58,10 @@ impl Setting {
         u64::try_from(self.get()).unwrap_or(0)
     }
 
+    fn level(&self) -> Level {
+        u8::try_from(self.get()).ok().and_then(Level::new).unwrap_or_default()
+    }
+
     fn count(&self) -> usize {
         usize::try_from(self.get()).unwrap_or(usize::MAX)
     }
@@ -92,10 +97,12 @@ static REQUEST_MEMORY_MAX: Setting =
 
 static LOG_MAX_LEN: Setting = Setting::number("log-max-len", 128, 0, MOST_LOG_ENTRIES);
 static LOG_WAIT_MS: Setting = Setting::number("log-wait-ms", 10_000, 0, LEASE_MAX_MS.cast_signed());
+/// It goes back only with the setting of a data set that never had a larger one.
+static RECORD_LEVEL: Setting = Setting::number("record-level", 1, 1, Level::LATEST.number() as i64);
 static LOG_HOLD_MS: Setting = Setting::number("log-hold-ms", 0, 0, LEASE_MAX_MS.cast_signed());
 
 /// All settings.
-pub static SETTINGS: [&Setting; 14] = [
+pub static SETTINGS: [&Setting; 15] = [
     &DEFAULT_LEASE,
     &FAIR_GRACE,
     &WAITERS_PER_KEY,
@@ -110,6 +117,7 @@ pub static SETTINGS: [&Setting; 14] = [
     &LOG_MAX_LEN,
     &LOG_WAIT_MS,
     &LOG_HOLD_MS,
+    &RECORD_LEVEL,
 ];
 
 /// Number of changes of settings so far.
@@ -134,6 +142,7 @@ pub fn current(cluster: bool) -> Settings {
         log_max_len: LOG_MAX_LEN.count(),
         log_wait_ms: LOG_WAIT_MS.ms(),
         log_hold_ms: LOG_HOLD_MS.ms(),
+        record_level: RECORD_LEVEL.level(),
         cluster,
     }
 }

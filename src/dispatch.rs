@@ -2,12 +2,13 @@
 //! effects.
 
 use dlock_core::effects::Effects;
+use dlock_core::events::diverged::Source;
 use dlock_core::key::Key;
 use dlock_core::regime::{Gate, Role};
 use dlock_core::state::hold::NO_CLIENT;
 use dlock_core::turn::{Caller, Turn};
 use dlock_wire::permit::PermitId;
-use dlock_wire::reply::Shape as _;
+use dlock_wire::reply::{Shape as _, quote};
 use dlock_wire::request::{self, Apply, Channel, LatchOp, LockOp, Log, Op, Read, Request, SemOp};
 use dlock_wire::table::CommandId;
 
@@ -262,24 +263,32 @@ fn apply(ctx: Ctx<'_>, (named, scope): Reached<'_>, call: Apply<'_>) {
         return ctx.reply_error("ERR DLOCK.APPLY is for replication and the append-only file");
     }
     let key = Key { db: ctx.db(), name: call.key };
+    let source = if flags.replicated() { Source::Primary } else { Source::File };
     let replayed = shell::with(|shell| {
         let mut keys = Keys::new(ctx, Mode::Write, scope, named);
-        shell.machine.replay(&mut keys, shell::now(), key, payload)
+        let replayed = shell.machine.replay(&mut keys, shell::now(), key, payload, source);
+        (replayed, shell.machine.own_record(payload))
     });
+    let Some((replayed, own)) = replayed else { return ctx.reply_error(BUSY) };
+    if let Some(name) = named.first()
+        && source == Source::Primary
+    {
+        // For the replica's AOF; its replicas get the primary's stream unchanged.
+        ctx.replicate(name, own.as_deref().unwrap_or(payload));
+    }
     match replayed {
-        Some(Ok(())) => {
+        Ok(()) => {
             inbox::count_replay();
             if let Some(name) = named.first() {
                 ctx.signal_modified(name);
-                if flags.replicated() {
-                    // For the replica's AOF; its replicas get the primary's stream unchanged.
-                    ctx.replicate(name, payload);
-                }
             }
             ctx.reply_ok();
         }
-        failed => {
-            let text = format!("a record cannot be replayed, the key is left as it is: {failed:?}");
+        Err(error) => {
+            let text = format!(
+                "a record cannot be replayed, so this server is diverged and grants nothing: {error} (key {})",
+                quote(call.key)
+            );
             log(Level::Warning, &text);
             ctx.reply_error(&format!("ERR {text}"));
         }

@@ -6,6 +6,7 @@
 //! first. In a cluster a command processes only notices of its slot: while it runs, the server looks up all keys in
 //! that slot's dictionary.
 
+use dlock_core::divergence::Refused;
 use dlock_core::events::keyspace::Lost;
 use dlock_core::key::Swap;
 use dlock_core::queues::waiter::WaiterId;
@@ -15,13 +16,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::ffi::{Alarm, CallId, MainCell, Value};
 
 impl Notice {
+    /// FLUSHDB, or FLUSHALL (`None`), at this moment.
+    pub fn flushed(db: Option<u32>) -> Self {
+        let missing = crate::shell::with(|shell| shell.machine.divergence().total());
+        Self::Flushed { db, missing: missing.unwrap_or_default() }
+    }
+
     /// Whether processing the notice may change a key.
     pub fn writes(&self) -> bool {
         match self {
             Self::ClientGone(_)
             | Self::Undelivered(_)
             | Self::Unlinked { .. }
-            | Self::Flushed(_)
+            | Self::Flushed { .. }
             | Self::Swapped { .. }
             | Self::Moved { .. }
             | Self::Loaded { .. } => true,
@@ -86,8 +93,13 @@ pub enum Notice {
         /// The waiters of the value.
         waiters: PendingWaiters,
     },
-    /// FLUSHDB, or FLUSHALL (`None`).
-    Flushed(Option<u32>),
+    /// FLUSHDB, or FLUSHALL.
+    Flushed {
+        /// The database; `None`: all.
+        db: Option<u32>,
+        /// What was missing from the data by then.
+        missing: Refused,
+    },
     /// SWAPDB.
     Swapped {
         /// The two databases.

@@ -40,6 +40,11 @@ pub fn write(to: &mut InfoWriter, crash: bool) {
             to.number(c"requests_remembered", machine.spent().len() as u64);
             let left = machine.quarantine_left(shell::now().mono);
             to.number(c"quarantine_left_ms", left);
+            to.number(c"record_level", machine.level().number().into());
+            let refused = machine.divergence().total();
+            to.number(c"records_refused", refused.total());
+            to.number(c"records_damaged", refused.damaged);
+            to.number(c"record_level_needed", refused.level.into());
         }
         if to.section(c"waits") {
             to.number(c"waiters_blocked", blocked as u64);

@@ -5,7 +5,7 @@ use dlock_core::key::Key;
 use std::ffi::CStr;
 
 use dlock_core::effects::{Effects, Event, Outcome};
-use dlock_core::record;
+use dlock_core::events::diverged::NO_KEY;
 use dlock_wire::reply::ErrorCode;
 
 use crate::ffi::{Ctx, Mode, Name, OwnedName};
@@ -38,11 +38,10 @@ pub fn perform(ctx: Ctx<'_>, named: Named<'_>, effects: &mut Effects) {
     }
 }
 
-/// Sends the largest token to the AOF and the replicas. The record is about no key; it has a name because each record
-/// has one. Must not be called during [`crate::ffi::avoid_replica_traffic`].
-pub fn tell_floor(ctx: Ctx<'_>, token: u64) {
-    let name = OwnedName::new(b"dlock");
-    ctx.replicate(name.name(), &record::encode_floor(token));
+/// Sends a record that belongs to no key to the AOF and the replicas. Must not be called during
+/// [`crate::ffi::avoid_replica_traffic`].
+pub fn tell(ctx: Ctx<'_>, payload: &[u8]) {
+    ctx.replicate(OwnedName::new(NO_KEY.name).name(), payload);
 }
 
 /// The keys of effects as strings of the server. Records and events name them in the same order, so a string that is

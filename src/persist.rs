@@ -3,14 +3,15 @@
 use dlock_core::events::replay::Unfit;
 use dlock_core::regime::Role;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use dlock_core::machine::Machine;
-use dlock_core::record::{self, Beside, BesideInput, DecodeError};
+use dlock_core::record::{self, Beside, BesideInput, Clocks, DecodeError, Level, Standing};
 use dlock_core::state::resource::Body;
 use dlock_core::time::{Instant, Now};
 
-use crate::ffi::{self, Ctx, Level, Origin, Senders, Strings, TypeIndex, Value, log};
+use crate::ffi::{self, Ctx, Origin, Senders, Strings, TypeIndex, Value, log};
 use crate::inbox::{self, Load, Notice, PendingWaiters};
 use crate::shell;
 
@@ -21,8 +22,9 @@ const ENCODING: i32 = 1;
 pub fn save(value: &Value) -> Vec<u8> {
     let mono = Instant(ffi::monotonic_us());
     let mut payload = Vec::new();
-    let lease = shell::with(|shell| shell.machine.lease_time(mono));
-    record::encode(value, mono, lease.unwrap_or_default(), &mut payload);
+    let known = shell::with(|shell| (shell.machine.lease_time(mono), shell.machine.level()));
+    let (lease, level) = known.unwrap_or_default();
+    record::encode(value, Clocks { mono, lease }, level, &mut payload);
     payload
 }
 
@@ -31,7 +33,8 @@ pub fn rewrite(value: &Value) -> Vec<u8> {
     save(value)
 }
 
-/// Reads a value. The error says why it is refused.
+/// Reads a value. The error says why it is refused. Outside of a RESTORE on a primary a refused value is missing from
+/// the data: then this server is diverged.
 pub fn load(
     kind: TypeIndex,
     encoding: i32,
@@ -40,8 +43,59 @@ pub fn load(
     db: Option<u32>,
     origin: Origin,
 ) -> Result<Value, String> {
+    let loaded = load_value(kind, encoding, payload, name, db, origin);
+    loaded.map_err(|refusal| {
+        let is_missed = match origin {
+            Origin::Restore => !shell::is_primary(),
+            Origin::Loading => true,
+            // The old data set stays.
+            Origin::AsyncLoading => false,
+        };
+        if is_missed {
+            let _ = shell::with(|shell| shell.machine.count_refused(refusal.why()));
+        }
+        refusal.to_string()
+    })
+}
+
+/// Why a value is refused.
+enum Refusal {
+    Encoding(i32),
+    OtherType,
+    Undecoded(DecodeError),
+    Unfit(Unfit),
+}
+
+impl Refusal {
+    fn why(&self) -> DecodeError {
+        match self {
+            Self::Undecoded(error) => *error,
+            Self::Encoding(_) | Self::OtherType | Self::Unfit(_) => DecodeError::Impossible,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Encoding(encoding) => write!(f, "it has the unknown encoding {encoding}"),
+            Self::OtherType => f.write_str("it is empty or of another type"),
+            Self::Undecoded(error) => error.fmt(f),
+            Self::Unfit(unfit) => f.write_str(reason(*unfit)),
+        }
+    }
+}
+
+fn load_value(
+    kind: TypeIndex,
+    encoding: i32,
+    payload: &[u8],
+    name: Option<&[u8]>,
+    db: Option<u32>,
+    origin: Origin,
+) -> Result<Value, Refusal> {
     if encoding != ENCODING {
-        return Err(format!("it has the unknown encoding {encoding}"));
+        return Err(Refusal::Encoding(encoding));
     }
     if origin == Origin::Restore {
         // Checked before decoding: a payload that will be refused may have a million waiters.
@@ -50,8 +104,8 @@ pub fn load(
     }
     let mut value = match record::decode(payload, Instant(ffi::monotonic_us())) {
         Ok(value) if !value.is_free() && value.kind() as usize == kind => value,
-        Ok(_) => return Err("it is empty or of another type".to_owned()),
-        Err(error) => return Err(format!("{error:?}")),
+        Ok(_) => return Err(Refusal::OtherType),
+        Err(error) => return Err(Refusal::Undecoded(error)),
     };
     if origin == Origin::Restore {
         judge(|machine, pending| machine.admit(&value, pending, ffi::wall_us()))?;
@@ -61,7 +115,10 @@ pub fn load(
     }
     // Done here and not only when the value is indexed: later commands in the AOF may delete it before that.
     let token = value.largest_token();
-    let _ = shell::with(|shell| shell.machine.learn_token(token));
+    let _ = shell::with(|shell| {
+        shell.machine.learn_token(token);
+        shell.learn_level(Level::of(payload).unwrap_or_default());
+    });
     value.from_snapshot = origin != Origin::Restore;
     if let (Some(name), Some(db)) = (name, db) {
         let waiters = value.waiters();
@@ -79,13 +136,13 @@ pub fn load(
 }
 
 /// Checks whether RESTORE may add a value. A replica skips this: its primary has already checked.
-fn judge(admit: impl FnOnce(&Machine, usize) -> Result<(), Unfit>) -> Result<(), String> {
+fn judge(admit: impl FnOnce(&Machine, usize) -> Result<(), Unfit>) -> Result<(), Refusal> {
     let admitted = shell::with(|shell| match shell.machine.role() {
         Role::Replica => Ok(()),
         Role::Primary => admit(&shell.machine, PendingWaiters::count()),
     });
     match admitted {
-        Some(Err(unfit)) => Err(reason(unfit).to_owned()),
+        Some(Err(unfit)) => Err(Refusal::Unfit(unfit)),
         Some(Ok(())) | None => Ok(()),
     }
 }
@@ -134,7 +191,7 @@ const SECOND_US: u64 = 1_000_000;
 /// Logs that a value was refused, at most once a second: clients can provoke any number of refusals.
 pub fn log_refusal(origin: Origin, why: &str) {
     if origin != Origin::Restore {
-        log(Level::Warning, &format!("a value cannot be loaded: {why}"));
+        log(ffi::Level::Warning, &format!("a value cannot be loaded: {why}"));
         return;
     }
     let (now, last) = (ffi::monotonic_us(), LAST_REFUSAL.load(Relaxed));
@@ -147,15 +204,16 @@ pub fn log_refusal(origin: Origin, why: &str) {
         0 => String::new(),
         n => format!(" (and {n} others since the last line)"),
     };
-    log(Level::Warning, &format!("a value cannot be loaded: {why}{more}"));
+    log(ffi::Level::Warning, &format!("a value cannot be loaded: {why}{more}"));
 }
 
 /// Whether an RDB file was loaded, other than the first part of an AOF or a full synchronization.
 static SNAPSHOT: AtomicBool = AtomicBool::new(false);
 
-/// Notes that the server loads an RDB file.
-pub fn note_snapshot() {
-    SNAPSHOT.store(true, Relaxed);
+/// The server loads a file of its own in place of all data.
+pub fn file_begins(is_snapshot: bool) {
+    SNAPSHOT.fetch_or(is_snapshot, Relaxed);
+    let _ = shell::with(|shell| shell.machine.begin_file());
 }
 
 /// Warns at the start of a primary that grants may have been lost: its data set comes from an RDB file, and neither
@@ -163,7 +221,7 @@ pub fn note_snapshot() {
 pub fn warn_at_start(ctx: Ctx<'_>, machine: &Machine) {
     let is_protected = machine.settings.restart_quarantine_ms > 0 || ctx.flags().aof();
     if machine.role() == Role::Primary && SNAPSHOT.load(Relaxed) && !is_protected {
-        log(Level::Warning, STARTED_FROM_SNAPSHOT);
+        log(ffi::Level::Warning, STARTED_FROM_SNAPSHOT);
     }
 }
 
@@ -215,7 +273,10 @@ pub fn aux_load(strings: &mut Strings<'_>, origin: Origin) -> bool {
     match beside(strings, head.bytes()) {
         Ok(beside) => learn(beside, origin),
         Err(error) => {
-            log(Level::Warning, &format!("what is not in keys was refused: {error:?}"));
+            log(ffi::Level::Warning, &format!("what is not in keys was refused: {error}"));
+            if origin == Origin::Loading {
+                let _ = shell::with(|shell| shell.machine.count_refused(error));
+            }
             false
         }
     }
@@ -237,9 +298,16 @@ fn beside(strings: &mut Strings<'_>, head: &[u8]) -> Result<Beside, DecodeError>
     input.finish()
 }
 
-fn learn(Beside { token, spent }: Beside, origin: Origin) -> bool {
+fn learn(Beside { token, spent, standing }: Beside, origin: Origin) -> bool {
     let learnt = shell::with(|shell| {
         shell.machine.learn_token(token);
+        match &mut shell.sync {
+            Some(sync) => {
+                sync.level = sync.level.max(standing.level);
+                sync.divergence = standing.divergence;
+            }
+            None => shell.machine.stand_as_file(standing),
+        }
         match (spent, origin) {
             (Some(spent), Origin::Loading) => shell.machine.replace_spent(Some(spent)),
             (Some(spent), Origin::AsyncLoading) => shell.spent_aside = Some(spent),
@@ -252,7 +320,21 @@ fn learn(Beside { token, spent }: Beside, origin: Origin) -> bool {
 
 /// A full synchronization begins and replaces the data set: the finished requests go with the old data.
 pub fn sync_begins() {
-    let _ = shell::with(|shell| shell.machine.replace_spent(None));
+    let _ = shell::with(|shell| {
+        shell.machine.replace_spent(None);
+        shell.sync = Some(Standing::default());
+    });
+}
+
+/// A load has ended. Of a full synchronization: only now this server stands like its primary.
+pub fn load_ends(is_complete: bool) {
+    let _ = shell::with(|shell| {
+        if let Some(standing) = shell.sync.take()
+            && is_complete
+        {
+            shell.machine.stand_as_primary(standing);
+        }
+    });
 }
 
 /// Progress of a full synchronization into a second data set. Records of the primary follow directly after its end,
@@ -260,8 +342,14 @@ pub fn sync_begins() {
 pub fn sync_aside(load: Load) {
     let _ = shell::with(|shell| {
         let spent = shell.spent_aside.take();
-        if load == Load::Ended {
-            shell.machine.replace_spent(spent);
+        let standing = shell.sync.take();
+        match load {
+            Load::Started => shell.sync = Some(Standing::default()),
+            Load::Ended => {
+                shell.machine.replace_spent(spent);
+                shell.machine.stand_as_primary(standing.unwrap_or_default());
+            }
+            Load::Failed => {}
         }
     });
 }

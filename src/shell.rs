@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dlock_core::effects::Effects;
 use dlock_core::machine::Machine;
 use dlock_core::queues::waiter::HashKeys;
+use dlock_core::record::{Level, Standing};
 use dlock_core::spent::SpentRequests;
 use dlock_core::time::{Instant, Now};
 
@@ -36,6 +37,8 @@ pub struct Shell {
     pub aside: Vec<(u32, Box<[u8]>)>,
     /// The finished requests of that data set.
     pub spent_aside: Option<SpentRequests>,
+    /// How the data set of a full synchronization stands that is not complete.
+    pub sync: Option<Standing>,
     settings_seen: u32,
 }
 
@@ -61,6 +64,14 @@ pub struct Lateness {
 }
 
 impl Shell {
+    /// Learns the level of data, which may belong to a full synchronization that is not complete.
+    pub fn learn_level(&mut self, level: Level) {
+        match &mut self.sync {
+            Some(sync) => sync.level = sync.level.max(level),
+            None => self.machine.learn_level(level),
+        }
+    }
+
     /// In debug builds: checks the invariants, as long as that is cheap.
     #[cfg(debug_assertions)]
     pub fn check(&self, ctx: Ctx<'_>) {
@@ -133,6 +144,7 @@ pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
         gate: Gate::Unknown,
         aside: Vec::new(),
         spent_aside: None,
+        sync: None,
         settings_seen: config::changes(),
     };
     SHELL.try_with(|place| *place = Some(shell)).ok_or_else(|| "loaded on another thread".into())

@@ -143,7 +143,7 @@ pub fn drain_notices(ctx: Ctx<'_>, allowed: Allowed) {
     // Read again for each notice: one of them may say that this server has become a primary.
     let is_closed = || allowed.gate != Gate::Open && shell::is_primary();
     // A load determines what a flush meant, so the two stay together.
-    let has_flush = batch.iter().any(|notice| matches!(notice, Notice::Flushed(_)));
+    let has_flush = batch.iter().any(|notice| matches!(notice, Notice::Flushed { .. }));
     let keeps_load = has_flush && (is_closed() || allowed.scope != Scope::Everywhere);
     while let Some(notice) = batch.next() {
         let is_closed = is_closed();
@@ -178,7 +178,7 @@ fn waits_for_tick(notice: &Notice, scope: Scope) -> bool {
         Notice::Unlinked { name, .. }
         | Notice::Moved { name }
         | Notice::Loaded { name, aside: false, .. } => !scope.reaches(name),
-        Notice::Flushed(_)
+        Notice::Flushed { .. }
         | Notice::Swapped { .. }
         | Notice::Undelivered(_)
         | Notice::Forked
@@ -256,8 +256,11 @@ fn apply_notice(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, facts: BatchFact
         Notice::Loaded { db, name, aside: true, .. } => {
             let _ = shell::with(|shell| shell.aside.push((db, name)));
         }
-        Notice::Flushed(db) => on_keys(ctx, allowed, |shell, turn| {
+        Notice::Flushed { db, missing } => on_keys(ctx, allowed, |shell, turn| {
             shell.machine.flushed(turn, db, !facts.before_load);
+            if db.is_none() && !facts.before_load {
+                shell.machine.forgive(turn.fx, missing);
+            }
         }),
         Notice::Swapped { databases, .. } => on_keys(ctx, allowed, |shell, turn| {
             if facts.swaps_before_replay {
@@ -272,7 +275,7 @@ fn apply_notice(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, facts: BatchFact
         Notice::Role { primary } => on_keys(ctx, allowed, |shell, turn| {
             if primary { shell.machine.promote(turn.now) } else { shell.machine.demote() }
         }),
-        Notice::Forked => log_floor(ctx),
+        Notice::Forked => log_rest(ctx),
         Notice::Moved { name } => {
             // Checked again: a SWAPDB may have moved its entry since. A key that was just loaded has none yet.
             follow(ctx, allowed, &name);
@@ -299,11 +302,14 @@ fn apply_notice(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, facts: BatchFact
     }
 }
 
-/// An AOF rewrite without an RDB preamble stores only keys. So its first record carries the largest token.
-fn log_floor(ctx: Ctx<'_>) {
-    let floor = shell::with(|shell| shell.machine.token_floor(ffi::wall_us())).flatten();
-    if let Some(token) = floor.filter(|_| ctx.flags().aof()) {
-        perform::tell_floor(ctx, token);
+/// An AOF rewrite without an RDB preamble stores only keys. So its first records carry the rest.
+fn log_rest(ctx: Ctx<'_>) {
+    if !ctx.flags().aof() {
+        return;
+    }
+    let records = shell::with(|shell| shell.machine.records_beside(ffi::wall_us()));
+    for payload in records.unwrap_or_default() {
+        perform::tell(ctx, &payload);
     }
 }
 

@@ -6,7 +6,7 @@
 #![no_main]
 
 use dlock_core::kind::Kind;
-use dlock_core::record::{decode, digest, encode, replay};
+use dlock_core::record::{Clocks, Level, decode, digest, encode, replay};
 use dlock_core::state::resource::Resource;
 use dlock_core::time::{Instant, LeaseInstant};
 use libfuzzer_sys::fuzz_target;
@@ -16,7 +16,7 @@ const LEASE: LeaseInstant = LeaseInstant(1_000_000);
 
 fn encoded(resource: &Resource, lease: LeaseInstant) -> Vec<u8> {
     let mut out = Vec::new();
-    encode(resource, NOW, lease, &mut out);
+    encode(resource, Clocks { mono: NOW, lease }, Level::FIRST, &mut out);
     out
 }
 

@@ -120,7 +120,7 @@ unsafe fn notice(event: u64, subevent: u64, data: *mut c_void) -> Option<Notice>
         (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_END) => {
             // SAFETY: by the contract, flush information. -1 is every database.
             let flush = unsafe { data.cast::<raw::RedisModuleFlushInfo>().as_ref() }?;
-            Some(Notice::Flushed(u32::try_from(flush.dbnum).ok()))
+            Some(Notice::flushed(u32::try_from(flush.dbnum).ok()))
         }
         (raw::REDISMODULE_EVENT_SWAPDB, _) => {
             // SAFETY: by the contract, the two numbers.
@@ -131,10 +131,13 @@ unsafe fn notice(event: u64, subevent: u64, data: *mut c_void) -> Option<Notice>
             Some(Notice::Swapped { databases, replays: inbox::replays() })
         }
         (raw::REDISMODULE_EVENT_LOADING, step) => {
-            if step == raw::REDISMODULE_SUBEVENT_LOADING_RDB_START {
-                crate::persist::note_snapshot();
-            } else if step == raw::REDISMODULE_SUBEVENT_LOADING_REPL_START && !loads_aside() {
-                crate::persist::sync_begins();
+            match step {
+                raw::REDISMODULE_SUBEVENT_LOADING_RDB_START => crate::persist::file_begins(true),
+                raw::REDISMODULE_SUBEVENT_LOADING_AOF_START => crate::persist::file_begins(false),
+                _ if loads_aside() => {}
+                raw::REDISMODULE_SUBEVENT_LOADING_REPL_START => crate::persist::sync_begins(),
+                raw::REDISMODULE_SUBEVENT_LOADING_ENDED => crate::persist::load_ends(true),
+                _ => crate::persist::load_ends(false),
             }
             Some(Notice::Loading)
         }

@@ -59,6 +59,8 @@ pub const SLEEPS: &[(&str, usize)] = &[
     ("tests/it/storm.rs", 2),
     ("tests/it/stream.rs", 1),
     ("tests/it/time.rs", 2),
+    ("tests/upgrade/caller.rs", 1),
+    ("tests/upgrade/load.rs", 2),
 ];
 
 /// Parameters that are tuples, by folder.

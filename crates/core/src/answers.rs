@@ -1,5 +1,6 @@
 //! Answers that several operations give.
 
+use crate::divergence::Divergence;
 use crate::effects::Outcome;
 use crate::ids::HoldId;
 use crate::queues::waiter::Demand;
@@ -21,6 +22,12 @@ pub(crate) fn granted(id: HoldId, token: u64, demand: Demand) -> Outcome {
 pub(crate) fn in_quarantine(left_ms: Millis) -> Outcome {
     let text = format!("no new grants for another {left_ms} ms (dlock.restart-quarantine-ms)");
     Outcome::fault(ErrorCode::Quarantine, text)
+}
+
+/// The answer to a call for a grant on a server that could not read everything.
+#[cold]
+pub(crate) fn diverged(missing: Divergence) -> Outcome {
+    Outcome::fault(ErrorCode::Diverged, missing.text())
 }
 
 pub(crate) fn tokens_used_up() -> Outcome {

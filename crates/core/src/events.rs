@@ -3,6 +3,7 @@
 pub(crate) mod activity;
 pub(crate) mod answered;
 pub(crate) mod disconnect;
+pub mod diverged;
 pub(crate) mod flush;
 pub(crate) mod former;
 pub mod keyspace;

@@ -213,6 +213,7 @@ impl Machine {
         }
         let handing = self.role() == Role::Primary
             && self.regime.quarantine_end().is_none()
+            && !self.regime.divergence.is_any()
             && !self.waits().has_dirty()
             && self.waits().gone() == 0
             && !self.has_queues_to_mark()

@@ -11,7 +11,8 @@
 //! | `ops` | the operations of clients, one a file |
 //! | `hand_off`, `end` | who is next; where holds end |
 //! | `events` | what happens without a call: lost connections, changed keys, roles, time |
-//! | `regime` | who may grant: role, gate, quarantine, epoch, the clock of leases |
+//! | `regime` | who may grant: role, gate, quarantine, divergence, epoch, the clock of leases |
+//! | [`divergence`] | what this server could not read |
 //! | [`state`] | the durable half: the value of a key |
 //! | [`queues`] | the volatile half: the waiters |
 //! | [`deadlock`] | deadlock detection |
@@ -34,6 +35,7 @@ pub mod buckets;
 pub mod bytes;
 pub mod connection;
 pub mod deadlock;
+pub mod divergence;
 pub mod effects;
 mod end;
 pub mod events;

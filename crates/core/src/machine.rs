@@ -17,6 +17,7 @@ use crate::pending::in_flight::InFlight;
 use crate::queues::WaitQueues;
 use crate::queues::waiter::{HashKeys, WaiterId};
 use crate::recent_ends::RecentEnds;
+use crate::record::Level;
 use crate::regime::{Gate, Role};
 use crate::spent::SpentRequests;
 use crate::time::{Instant, LeaseInstant, Millis};
@@ -55,6 +56,8 @@ pub struct Settings {
     pub log_wait_ms: Millis,
     /// Holds released after more than this are logged, in milliseconds; 0: none.
     pub log_hold_ms: Millis,
+    /// The level that this server writes as a primary, unless its data has a larger one.
+    pub record_level: Level,
     /// The server is part of a cluster: a key that is gone may have moved to another node.
     pub cluster: bool,
 }
@@ -76,6 +79,7 @@ impl Default for Settings {
             log_max_len: 128,
             log_wait_ms: 10_000,
             log_hold_ms: 0,
+            record_level: Level::FIRST,
             cluster: false,
         }
     }
@@ -105,6 +109,8 @@ pub struct Machine {
     pub settings: Settings,
     pub(crate) counters: Counters,
     pub(crate) regime: Regime,
+    /// The level of the data: that of the records that this server writes.
+    pub(crate) level: Level,
     pub(crate) tokens: Tokens,
     pub(crate) leases: Leases,
     pub(crate) waits: WaitQueues,
@@ -165,6 +171,7 @@ impl Machine {
             settings,
             counters: Counters::default(),
             regime: Regime::default(),
+            level: Level::FIRST,
             tokens: Tokens::default(),
             leases: Leases::default(),
             waits: WaitQueues::new(keys),

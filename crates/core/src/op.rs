@@ -1,5 +1,6 @@
 //! The one door for what clients ask.
 
+use crate::answers::diverged;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::turn::Turn;
@@ -10,6 +11,12 @@ impl Machine {
     /// Carries out an operation of [`Turn::caller`]. The answer is in [`Turn::fx`], or the waiter of the parked caller.
     /// `permit` is a new id for the permits of DSEM.ACQUIRE; other operations do not use it.
     pub fn execute(&mut self, turn: &mut Turn<'_>, op: &Op<'_>, permit: PermitId) {
+        // Not only new grants: a hold that is known here may have ended in a record that was refused, so its owner must
+        // not enter it again, nor get a repeated answer.
+        if asks_for_a_grant(op) && self.regime.divergence.is_any() {
+            turn.fx.reply = Some(diverged(self.regime.divergence));
+            return;
+        }
         match op {
             Op::Lock(family, LockOp::Acquire(call)) => self.acquire(turn, (*family).into(), call),
             Op::Lock(family, LockOp::Release(call)) => self.release(turn, (*family).into(), call),
@@ -41,6 +48,19 @@ impl Machine {
             Op::Multi(MultiOp::Release(call)) => self.mrelease(turn, call),
             Op::Multi(MultiOp::Renew(call)) => self.mrenew(turn, call),
             Op::Unblock(call) => self.unblock(turn, *call),
+            Op::Trust(_) => self.trust(turn),
         }
+    }
+}
+
+/// Whether the answer can be that the caller has something from now on.
+fn asks_for_a_grant(op: &Op<'_>) -> bool {
+    match op {
+        Op::Lock(_, LockOp::Acquire(_))
+        | Op::Rw(RwOp::Acquire(_))
+        | Op::Sem(SemOp::Acquire(_) | SemOp::Take(_) | SemOp::Drain(_))
+        | Op::Multi(MultiOp::Acquire(_) | MultiOp::AnyAcquire(_)) => true,
+        Op::Lock(..) | Op::Rw(_) | Op::Sem(_) | Op::Latch(_) | Op::Multi(_) => false,
+        Op::Unblock(_) | Op::Trust(_) => false,
     }
 }

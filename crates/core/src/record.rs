@@ -6,19 +6,23 @@
 //! request ids). For them the record of a *step* carries the changed members, in full or as gone; a *whole* state
 //! carries all of them.
 //!
-//! A payload is one byte of version, one of flags, and bincode: a state with the number of members, then the members
-//! one after the other. Decoding borrows from the payload and reads it member by member. So a damaged or hostile
+//! A payload is one byte with its [`Level`], one of flags, and bincode: a state with the number of members, then the
+//! members one after the other, then (from level 2 on) parts that a reader may skip. Decoding borrows from the payload and reads it member by member. So a damaged or hostile
 //! payload can make it fail, but its allocation is at most proportional to the length of the payload.
 
 mod beside;
 mod digest;
 mod format;
 mod input;
+mod keyless;
+mod level;
 mod output;
 
 pub(crate) use beside::encode_beside_and;
-pub use beside::{Beside, BesideInput, encode_beside};
+pub use beside::{Beside, BesideHead, BesideInput, Standing, encode_beside};
 pub use digest::digest;
+pub use keyless::{Keyless, encode_floor, encode_mark, keyless};
+pub use level::Level;
 
 use crate::ids::KeyId;
 use crate::kind::Kind;
@@ -27,11 +31,8 @@ use crate::state::resource::{Body, Resource};
 use crate::time::{Instant, LeaseInstant};
 use alloc::vec::Vec;
 use bincode::config::{self, Configuration};
-use dlock_wire::names::TOKEN_MAX;
+use core::fmt;
 use input::Input;
-
-/// The version of the encoding that this code writes.
-pub const VERSION: u8 = 1;
 
 const CONFIG: Configuration = config::standard();
 
@@ -45,8 +46,11 @@ const STEP: u8 = 2;
 /// (or no longer) contain them. Only in steps, never in saved data.
 const SPENT: u8 = 4;
 
-/// In the second byte, alone: a fencing token follows and nothing else. It belongs to no key: later tokens are larger.
+/// In the second byte, alone: a fencing token follows. It belongs to no key: later tokens are larger.
 const FLOOR: u8 = 8;
+
+/// In the second byte, alone, from level 2 on: what the server could not read follows. It belongs to no key.
+const MARK: u8 = 16;
 
 /// The requests that a step carried out or rolled back, besides those that its holds know.
 #[derive(Debug, Default)]
@@ -75,13 +79,31 @@ impl SpentStep {
 /// The reason why a payload was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecodeError {
-    /// A version of dlock wrote it that this one does not know.
-    UnknownVersion(u8),
+    /// Its reader has to know this [`Level`], which is above [`Level::LATEST`].
+    LaterLevel(u8),
     /// It is truncated, damaged, or not one of ours.
     Damaged,
     /// It decodes, but its content is impossible: a length, number or text out of range. Or it is not allowed here: a
     /// step where a whole state is needed, or another family.
     Impossible,
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LaterLevel(level) => {
+                let latest = Level::LATEST.number();
+                write!(
+                    f,
+                    "it needs record level {level}, and this module reads up to {latest}: a later dlock wrote it"
+                )
+            }
+            Self::Damaged => f.write_str("it is damaged"),
+            Self::Impossible => {
+                f.write_str("it is damaged or out of place: its content is impossible here")
+            }
+        }
+    }
 }
 
 /// The result of a replay.
@@ -110,34 +132,39 @@ fn check(holds: bool) -> Result<(), DecodeError> {
 }
 
 /// Appends the payload for the whole state of `resource` at the given moment.
-pub fn encode(resource: &Resource, mono: Instant, lease: LeaseInstant, out: &mut Vec<u8>) {
-    write(resource, Clocks { mono, lease }, 0, &SpentStep::default(), out);
+pub fn encode(resource: &Resource, now: Clocks, level: Level, out: &mut Vec<u8>) {
+    write(resource, now, Head { level, flags: 0 }, &SpentStep::default(), out);
 }
 
-/// Appends the payload for a step that may have `granted` the resource to a new owner: the changes since the last one.
-/// The changes count as recorded then.
+/// What every payload begins with.
+#[derive(Debug, Clone, Copy)]
+struct Head {
+    level: Level,
+    flags: u8,
+}
+
+/// A step of a key, for its record.
+#[derive(Debug, Default)]
+pub struct StepInfo {
+    /// It may have granted the resource to a new owner.
+    pub granted: bool,
+    /// Requests that it carried out or rolled back.
+    pub spent: SpentStep,
+}
+
+/// Appends the payload for a step: the changes since the last one. The changes count as recorded then.
 pub fn encode_step(
     resource: &mut Resource,
-    mono: Instant,
-    lease: LeaseInstant,
-    granted: bool,
-    out: &mut Vec<u8>,
-) {
-    encode_step_with(resource, Clocks { mono, lease }, granted, &SpentStep::default(), out);
-}
-
-/// [`encode_step`] for a step that carried out or rolled back the requests of `spent`.
-pub fn encode_step_with(
-    resource: &mut Resource,
     now: Clocks,
-    granted: bool,
-    spent: &SpentStep,
+    level: Level,
+    step: &StepInfo,
     out: &mut Vec<u8>,
 ) {
-    let flags = if granted { GRANTED } else { 0 };
+    let spent = &step.spent;
+    let head = Head { level, flags: if step.granted { GRANTED } else { 0 } };
     match &mut resource.body {
         // It is always written as a whole, and there are more locks than all others.
-        Body::Lock(_) => return write(resource, now, flags, spent, out),
+        Body::Lock(_) => return write(resource, now, head, spent, out),
         Body::Fair(fair) => {
             fair.touched.sort_unstable();
             fair.touched.dedup();
@@ -148,16 +175,16 @@ pub fn encode_step_with(
         }
         Body::Rw(_) | Body::Semaphore(_) => {}
     }
-    write(resource, now, flags | STEP, spent, out);
+    write(resource, now, Head { flags: head.flags | STEP, ..head }, spent, out);
     settle(resource);
 }
 
-fn write(resource: &Resource, now: Clocks, flags: u8, spent: &SpentStep, out: &mut Vec<u8>) {
+fn write(resource: &Resource, now: Clocks, head: Head, spent: &SpentStep, out: &mut Vec<u8>) {
     // Without an entry the time does not run yet: the deadline is the time left.
     let lease = if resource.key_id == KeyId::NONE { LeaseInstant(0) } else { now.lease };
     let now = Clocks { lease, ..now };
     let start = out.len();
-    let written = output::write(resource, now, flags, spent, out);
+    let written = output::write(resource, now, head, spent, out);
     // Neither the output nor these types can fail; but a half-written payload must not leave.
     debug_assert!(written.is_ok());
     if written.is_err() {
@@ -165,25 +192,11 @@ fn write(resource: &Resource, now: Clocks, flags: u8, spent: &SpentStep, out: &m
     }
 }
 
-/// The payload for the largest `token`, without any key.
-pub fn encode_floor(token: u64) -> Vec<u8> {
-    let mut payload = Vec::from([VERSION, FLOOR]);
-    payload.extend_from_slice(&token.to_le_bytes());
-    payload
-}
-
-/// The token of a payload of [`encode_floor`]; `None` for any other.
-pub fn floor(payload: &[u8]) -> Result<Option<u64>, DecodeError> {
-    let &[VERSION, FLOOR, ref token @ ..] = payload else { return Ok(None) };
-    let token = u64::from_le_bytes(token.try_into().map_err(|_| DecodeError::Damaged)?);
-    check((1..=TOKEN_MAX).contains(&token))?;
-    Ok(Some(token))
-}
-
 /// Whether a payload replaces the present state and lists no requests. The requests of very many holds that ended
 /// together are then read from the replaced state.
 pub(crate) fn is_whole(payload: &[u8]) -> bool {
-    matches!(payload, [VERSION, flags, ..] if flags & (STEP | SPENT | FLOOR) == 0)
+    let is_ours = Level::of(payload).is_ok();
+    is_ours && matches!(payload, [_, flags, ..] if flags & (STEP | SPENT | FLOOR | MARK) == 0)
 }
 
 /// Notes that all changes are recorded.

@@ -1,6 +1,7 @@
 //! The regime: whether this server decides, whether it may write and grant, and by which clock leases run.
 //!
 //! Everything else asks here, so no two places can disagree on who may grant.
+use crate::divergence::Divergence;
 use crate::ids::KeyId;
 use crate::slab::SlabId;
 use crate::time::{Instant, LeaseClock, LeaseInstant, Millis};
@@ -36,6 +37,8 @@ pub(crate) struct Regime {
     clock: LeaseClock,
     /// A quarantine whose end is not processed yet.
     quarantine_until: Option<Instant>,
+    /// What this server could not read. No change of role ends it.
+    pub divergence: Divergence,
     /// Number of promotions: an index entry of an older epoch gets its lease in full, from the start of this one.
     epoch: u32,
     epoch_began: LeaseInstant,
@@ -50,6 +53,7 @@ impl Default for Regime {
             gate: Gate::Unknown,
             clock: LeaseClock::default(),
             quarantine_until: None,
+            divergence: Divergence::default(),
             epoch: 0,
             epoch_began: LeaseInstant(0),
             cursor: KeyId::FIRST,
@@ -80,9 +84,14 @@ impl Regime {
         self.accepts_writes() && self.is_primary()
     }
 
-    /// Whether holds begin here now: as [`Regime::may_end`], and not in quarantine.
+    /// Whether holds begin here now: as [`Regime::may_end`], and neither in quarantine nor diverged.
     pub fn may_grant(&self, mono: Instant) -> bool {
-        self.may_end() && self.quarantine_left(mono) == 0
+        self.may_end() && !self.withholds_grants(mono)
+    }
+
+    /// Whether grants wait although the server accepts writes: in quarantine, and while it is diverged.
+    pub fn withholds_grants(&self, mono: Instant) -> bool {
+        self.quarantine_left(mono) > 0 || self.divergence.is_any()
     }
 
     /// The clock of leases.

@@ -16,7 +16,7 @@ use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::portions::AT_ONCE;
 use crate::queues::waiter::WaiterId;
-use crate::record::{self, Clocks};
+use crate::record::{self, Clocks, SpentStep, StepInfo};
 use crate::state::hold::NO_CLIENT;
 use crate::state::resource::Resource;
 use crate::store::{Lookup, Store};
@@ -82,7 +82,7 @@ pub(crate) struct Step<'a> {
     /// It has a new holder: a time to live that a client set on the key is removed.
     pub granted: bool,
     /// Requests that were carried out or rolled back, for the record.
-    pub spent: record::SpentStep,
+    pub spent: SpentStep,
     /// Largest number of expired holds that this step ends.
     pub ends_at_most: usize,
     /// Waiters served in this step, by all of its hand-offs.
@@ -157,7 +157,7 @@ impl Machine {
             dirty: false,
             changed: false,
             granted: false,
-            spent: record::SpentStep::default(),
+            spent: SpentStep::default(),
             ends_at_most,
             served: 0,
             overtakes: None,
@@ -239,10 +239,9 @@ impl Machine {
     pub(crate) fn note_state(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         self.settle(step.key, resource);
         let now = Clocks { mono: step.now.mono, lease: step.lease };
-        let granted = step.granted;
-        let spent = core::mem::take(&mut step.spent);
-        step.fx
-            .record(step.key, |out| record::encode_step_with(resource, now, granted, &spent, out));
+        let info = StepInfo { granted: step.granted, spent: core::mem::take(&mut step.spent) };
+        let level = self.level;
+        step.fx.record(step.key, |out| record::encode_step(resource, now, level, &info, out));
         step.dirty = false;
         step.changed = true;
     }

@@ -154,7 +154,13 @@ impl Nodes {
     /// Adds a replica of a node; returns its number when it is in sync.
     #[track_caller]
     pub fn add_replica(&mut self, of: usize) -> usize {
-        let replica = Server::with(&[]).binary(self.0[of].binary()).cluster_without_slots().start();
+        self.add_replica_as(of, Server::with(&[]).binary(self.0[of].binary()))
+    }
+
+    /// As [`Nodes::add_replica`], with this setup.
+    #[track_caller]
+    pub fn add_replica_as(&mut self, of: usize, setup: Setup) -> usize {
+        let replica = setup.cluster_without_slots().start();
         self.0[0].meet(&replica);
         let primary = self.0[of].node_id();
         wait_until("the replica to know its primary", || {

@@ -32,6 +32,21 @@ pub fn path(profile: Profile) -> &'static Path {
     })
 }
 
+/// Path of the module of an earlier commit, which `scripts/module-of` builds once. If it cannot, the test fails and the
+/// script says why.
+#[track_caller]
+pub fn of_commit(commit: &str) -> PathBuf {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/module-of");
+    let output = Command::new(&script)
+        .arg(commit)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run {}: {error}", script.display()));
+    assert!(output.status.success(), "no module of {commit}");
+    PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())
+}
+
 /// Path of the library of `package`, another module of this workspace: built by cargo for benches.
 pub fn other(package: &str) -> PathBuf {
     build(package, "release")

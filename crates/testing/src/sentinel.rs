@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::{
     client::Heard,
-    kind,
+    kind::Binary,
     port::{Reservation, free_port},
     process::Guarded,
     server::Server,
@@ -53,8 +53,8 @@ struct Sentinel {
 }
 
 impl Sentinels {
-    /// Starts `count` sentinels for `primary`, whose replicas are running. Returns when each knows all the others and
-    /// `replicas` replicas. They consider a server down after half a second.
+    /// Starts `count` sentinels, by the program of `primary`, for `primary` and its running replicas. Returns when each
+    /// knows all the others and `replicas` replicas. They consider a server down after half a second.
     #[track_caller]
     pub fn start(count: usize, primary: &Server, replicas: usize) -> Sentinels {
         Sentinels::with().start(count, primary, replicas)
@@ -66,9 +66,15 @@ impl Sentinels {
     }
 
     #[track_caller]
-    fn start_as(setup: &SentinelSetup, count: usize, primary: u16, replicas: usize) -> Sentinels {
+    fn start_as(
+        setup: &SentinelSetup,
+        binary: &Binary,
+        count: usize,
+        primary: u16,
+        replicas: usize,
+    ) -> Sentinels {
         let quorum = count / 2 + 1;
-        let start = |_| Sentinel::start(setup, primary, quorum);
+        let start = |_| Sentinel::start(setup, binary, primary, quorum);
         let all = Sentinels((0..count).map(start).collect());
         all.wait("the sentinels to know each other and the replicas", LIMIT, |sentinel| {
             let known = sentinel.ask(&["SENTINEL", "MASTER", NAME])?;
@@ -132,6 +138,12 @@ impl Sentinels {
             self.0[0].ask(&["SENTINEL", "FAILOVER", NAME]).expect("a sentinel that answers");
         reply.ok();
         self.wait_primary_other_than(before);
+    }
+
+    /// Waits until all of them could promote any replica: after restarts of replicas.
+    #[track_caller]
+    pub fn wait_fit(&self) {
+        self.wait("replicas that can be promoted", FAILOVER_LIMIT, Sentinel::replicas_are_fit);
     }
 
     /// Waits until all name a primary on another port than `before`: after [`Server::kill9`] or [`Server::freeze`] of
@@ -206,12 +218,12 @@ impl SentinelSetup {
     #[track_caller]
     pub fn start(self, count: usize, primary: &Server, replicas: usize) -> Sentinels {
         let port = self.tls.as_ref().map_or(primary.port(), |(_, port)| *port);
-        Sentinels::start_as(&self, count, port, replicas)
+        Sentinels::start_as(&self, primary.binary(), count, port, replicas)
     }
 }
 
 impl Sentinel {
-    fn start(setup: &SentinelSetup, primary: u16, quorum: usize) -> Sentinel {
+    fn start(setup: &SentinelSetup, binary: &Binary, primary: u16, quorum: usize) -> Sentinel {
         let dir = tempfile::Builder::new().prefix("dlock-").tempdir().expect("a temporary folder");
         let (port, reservation) = free_port();
         let config = dir.path().join("sentinel.conf");
@@ -238,7 +250,7 @@ impl Sentinel {
         }
         lines.extend(setup.settings.iter().cloned());
         fs::write(&config, lines.join("\n")).expect("a file in a folder of ours");
-        let mut command = Command::new(kind::binary());
+        let mut command = Command::new(binary.path());
         command
             .arg(&config)
             .arg("--sentinel")

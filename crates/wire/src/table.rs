@@ -79,6 +79,7 @@ pub static COMMANDS: &[Command] = &with_arity([
     multi::MRENEW,
     multi::ANYACQUIRE,
     admin::UNBLOCK,
+    admin::TRUST,
     admin::LOG,
     admin::APPLY,
 ]);

@@ -1,11 +1,13 @@
 //! Input that arrives as data: records of a primary or the AOF, loaded values, roles.
 
+use crate::divergence::{Divergence, Refused};
+use crate::events::diverged::Source;
 use crate::events::tick::RETRY_MS;
 use crate::ids::KeyId;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::record::{self, Clocks, DecodeError};
+use crate::record::{self, BesideHead, Clocks, DecodeError, Keyless, Level};
 use crate::state::hold::{Hold, NO_CLIENT};
 use crate::state::resource::Resource;
 use crate::store::{Lookup, Store};
@@ -16,19 +18,57 @@ use crate::turn::index::{full_lease, longest_lease, remainder};
 use alloc::vec::Vec;
 
 impl Machine {
-    /// Carries out `DLOCK.APPLY key payload`: sets the key to the state in the payload.
+    /// Carries out `DLOCK.APPLY key payload`: sets the key to the state in the payload. If that cannot be done, this
+    /// server is diverged from now on.
     pub fn replay(
         &mut self,
         keys: &mut dyn Store,
         now: Now,
         key: Key<'_>,
         payload: &[u8],
+        source: Source,
     ) -> Result<(), DecodeError> {
-        if let Some(token) = record::floor(payload)? {
-            // The token belongs to no key, whatever is under this one.
-            self.tokens.learn(token);
-            return Ok(());
+        let replayed = match record::keyless(payload) {
+            // It belongs to no key, whatever is under this one.
+            Ok(Some(content)) => {
+                self.replay_keyless(content, source);
+                Ok(())
+            }
+            Ok(None) => self.replay_state(keys, now, key, payload),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = replayed {
+            self.count_refused(error);
         }
+        replayed
+    }
+
+    fn replay_keyless(&mut self, content: Keyless, source: Source) {
+        // A mark says nothing of the level: a diverged server writes it at any.
+        match (content, source) {
+            (Keyless::Floor(token, level), _) => {
+                self.tokens.learn(token);
+                self.learn_level(level);
+            }
+            (Keyless::Mark(refused), Source::File) => {
+                self.regime.divergence = Divergence { own: refused, ..Divergence::default() };
+            }
+            // The operator of the primary has compared. What the primary did not miss stays missing here.
+            (Keyless::Mark(refused), Source::Primary) if refused.total() == 0 => {
+                self.regime.divergence.inherited = Refused::default();
+            }
+            // The primary wrote that for its own file.
+            (Keyless::Mark(_), Source::Primary) => {}
+        }
+    }
+
+    fn replay_state(
+        &mut self,
+        keys: &mut dyn Store,
+        now: Now,
+        key: Key<'_>,
+        payload: &[u8],
+    ) -> Result<(), DecodeError> {
         let lease = self.regime.lease(now.mono);
         self.see_to_exchange_of(keys, key);
         let mut fresh = Resource::free(Kind::Lock);
@@ -72,6 +112,7 @@ impl Machine {
             (None, _) => {}
         }
         let replayed = replayed?;
+        self.learn_level(Level::of(payload)?);
         self.tokens.learn(replayed.token);
         self.settle(key, resource);
         match (is_there, resource.is_free()) {
@@ -95,11 +136,14 @@ impl Machine {
     pub fn save_beside(&self, now: Now, put: impl FnMut(&[u8])) {
         let (lease, limits) = (self.regime.lease(now.mono), self.request_limits());
         let more = self.requests_of_removed();
-        let has_any = self.token_floor(now.wall_us).is_some()
+        let standing = self.standing_as_sent();
+        let has_any = standing.divergence.is_any()
+            || self.token_floor(now.wall_us).is_some()
             || !more.is_empty()
             || self.spent.entries(lease, limits).next().is_some();
         if has_any {
-            record::encode_beside_and(self.tokens.last(), &self.spent, &more, lease, limits, put);
+            let head = BesideHead { token: self.tokens.last(), standing };
+            record::encode_beside_and(head, &self.spent, &more, lease, limits, put);
         }
     }
 

@@ -45,6 +45,7 @@ impl Machine {
                         || self.flush_one(turn)
                         || self.drain_removed(turn)
                         || self.end_quarantine(turn.now)
+                        || self.raise_level(turn.fx)
                         || self.process_one_left_behind(turn)
                         || self.advance_epoch(turn)
                         || self.end_grace_of_one(turn)
@@ -87,7 +88,9 @@ impl Machine {
                 || self.regime.quarantine_end().is_some_and(|until| until <= now.mono)
                 || self.waits.has_dirty()
                 || !self.pending.to_mark_dirty.is_empty()
-                || (!self.pending.ready_groups.is_empty() && self.quarantine_left(now.mono) == 0)
+                || self.wants_level()
+                || (!self.pending.ready_groups.is_empty()
+                    && !self.regime.withholds_grants(now.mono))
                 || !self.pending.revisit.is_empty())
     }
 

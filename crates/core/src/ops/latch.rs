@@ -1,6 +1,6 @@
 //! The verbs of count-down latches.
 
-use crate::answers::wrong_type;
+use crate::answers::{diverged, wrong_type};
 use crate::effects::{Event, Outcome};
 use crate::kind::Kind;
 use crate::machine::Machine;
@@ -86,7 +86,7 @@ impl Machine {
         }
     }
 
-    /// DLATCH.AWAIT: 1 if the latch is open or missing. Otherwise the call waits with BLOCK where that is possible (not
+    /// DLATCH.AWAIT: 1 if the latch is open or missing (`DIVERGED` if this server may have missed it). Otherwise the call waits with BLOCK where that is possible (not
     /// on a replica), or gets Null. Changes no key.
     pub fn await_latch(&mut self, turn: &mut Turn<'_>, call: &Await<'_>) {
         let key = turn.caller.key(call.key);
@@ -95,6 +95,7 @@ impl Machine {
         }
         turn.fx.reply = match self.latch_info(turn.keys, turn.now, key) {
             Err(_) => Some(wrong_type()),
+            Ok(None) if self.regime.divergence.is_any() => Some(diverged(self.regime.divergence)),
             Ok(None) => Some(Outcome::Count(1)),
             Ok(Some(_)) => Some(Outcome::Null),
         };

@@ -1,25 +1,43 @@
 //! The data saved beside the keys: the largest fencing token, and the requests that are over.
 //!
 //! It is a sequence of strings, so that neither side has all of it in memory at once. Without requests there is one
-//! string, the token in 8 bytes. With requests the first one has 33 bytes: version, token, the two keys of the
-//! fingerprints, and the number of requests, all little-endian. Each further string holds one request or more, oldest
+//! string, the token in 8 bytes. With requests the first one has 33 bytes: 1, token, the two keys of the fingerprints,
+//! and the number of requests, all little-endian. From level 2 on, and on a diverged server, it begins with 2; after the
+//! number of requests come the record level and what the server could not read, and then parts that a reader may skip.
+//! Each further string holds one request or more, oldest
 //! first, in bincode: fingerprint, age, and what the request did.
 
 use super::format::UseV1;
+use super::input::Input;
+use super::keyless::{read_refused, write_refused};
 use super::output::Sink;
-use super::{CONFIG, DecodeError, check};
+use super::{CONFIG, Clocks, DecodeError, Level, check};
+use crate::divergence::Divergence;
 use crate::queues::waiter::HashKeys;
 use crate::spent::{Limits, Print, SpentRequests, Use};
-use crate::time::{LeaseInstant, Millis};
+use crate::time::{Instant, LeaseInstant, Millis};
 use alloc::vec::Vec;
 use dlock_wire::names;
 use serde::{Deserialize, Serialize};
 
-/// The version that this code writes when there are requests.
-const VERSION: u8 = 1;
+/// Bytes of the first string, at most.
+const HEAD: usize = 68;
 
-/// Bytes of the first string when there are requests.
-const HEAD: usize = 33;
+/// How the data of a server stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// The level in force.
+    pub level: Level,
+    /// What is missing.
+    pub divergence: Divergence,
+}
+
+impl Standing {
+    /// Whether a reader of the first level needs to know nothing of it.
+    fn is_plain(self) -> bool {
+        self.level == Level::FIRST && !self.divergence.is_any()
+    }
+}
 
 /// Requests in one string: some 20 kB.
 const AT_ONCE: u64 = 1_024;
@@ -32,20 +50,29 @@ struct EntryV1 {
     what: UseV1,
 }
 
-/// Gives `put` the strings for `token` and for the requests known at `now`, one after the other.
+/// Gives `put` the strings for `head` and for the requests known at `now`, one after the other.
 pub fn encode_beside(
-    token: u64,
+    head: BesideHead,
     spent: &SpentRequests,
     now: LeaseInstant,
     limits: Limits,
     put: impl FnMut(&[u8]),
 ) {
-    encode_beside_and(token, spent, &[], now, limits, put);
+    encode_beside_and(head, spent, &[], now, limits, put);
+}
+
+/// What is saved besides requests.
+#[derive(Debug, Clone, Copy)]
+pub struct BesideHead {
+    /// The largest fencing token.
+    pub token: u64,
+    /// How the data stands.
+    pub standing: Standing,
 }
 
 /// [`encode_beside`], with the requests in `more`, which are over at this moment.
 pub(crate) fn encode_beside_and(
-    token: u64,
+    BesideHead { token, standing }: BesideHead,
     spent: &SpentRequests,
     more: &[(Print, Use)],
     now: LeaseInstant,
@@ -58,14 +85,19 @@ pub(crate) fn encode_beside_and(
     };
     // Counted first: the number comes before the entries.
     let count = entries().count() as u64;
-    if count == 0 {
+    if count == 0 && standing.is_plain() {
         return put(&token.to_le_bytes());
     }
     let keys = spent.keys();
     let mut piece = Vec::with_capacity(HEAD);
-    piece.push(VERSION);
+    piece.push(if standing.is_plain() { Level::FIRST } else { Level::PARTS }.number());
     for number in [token, keys.0, keys.1, count] {
         piece.extend_from_slice(&number.to_le_bytes());
+    }
+    if !standing.is_plain() {
+        piece.push(standing.level.number());
+        write_refused(standing.divergence.inherited, &mut piece);
+        write_refused(standing.divergence.own, &mut piece);
     }
     put(&piece);
     piece.clear();
@@ -91,6 +123,8 @@ pub struct Beside {
     pub token: u64,
     /// The requests that are over; `None` if the data has none.
     pub spent: Option<SpentRequests>,
+    /// How the data stands.
+    pub standing: Standing,
 }
 
 /// Reads the output of [`encode_beside`], string by string. It has no effect before all of it is read.
@@ -98,6 +132,7 @@ pub struct Beside {
 pub struct BesideInput {
     token: u64,
     spent: Option<SpentRequests>,
+    standing: Standing,
     /// Number of requests still to come.
     left: u64,
     /// Age of the last one.
@@ -109,16 +144,29 @@ pub struct BesideInput {
 impl BesideInput {
     /// Reads the first string. The ages of requests count back from `now`.
     pub fn open(head: &[u8], now: LeaseInstant, limits: Limits) -> Result<Self, DecodeError> {
-        let mut input = Self { token: 0, spent: None, left: 0, age_ms: Millis::MAX, now, limits };
+        let mut input = Self {
+            token: 0,
+            spent: None,
+            standing: Standing::default(),
+            left: 0,
+            age_ms: Millis::MAX,
+            now,
+            limits,
+        };
         if let Ok(token) = head.try_into() {
             input.token = u64::from_le_bytes(token);
         } else {
-            let (&version, rest) = head.split_first().ok_or(DecodeError::Damaged)?;
-            if version != VERSION {
-                return Err(DecodeError::UnknownVersion(version));
-            }
-            let (numbers, []) = rest.as_chunks() else { return Err(DecodeError::Damaged) };
-            let &[token, one, other, count] = numbers else { return Err(DecodeError::Damaged) };
+            let level = Level::of(head)?;
+            let (numbers, rest) = head
+                .get(1..)
+                .and_then(|rest| rest.split_first_chunk::<32>())
+                .ok_or(DecodeError::Damaged)?;
+            let (&[token, one, other, count], []) = numbers.as_chunks() else {
+                return Err(DecodeError::Damaged);
+            };
+            let rest = if level >= Level::PARTS { input.read_standing(rest)? } else { rest };
+            let clocks = Clocks { mono: Instant(0), lease: now };
+            Input::of(rest, level, clocks).end()?;
             let keys = HashKeys(u64::from_le_bytes(one), u64::from_le_bytes(other));
             input.token = u64::from_le_bytes(token);
             input.left = u64::from_le_bytes(count);
@@ -126,6 +174,16 @@ impl BesideInput {
         }
         check(input.token <= names::TOKEN_MAX)?;
         Ok(input)
+    }
+
+    /// Reads how the data stands, and returns the rest.
+    fn read_standing<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], DecodeError> {
+        let (&level, rest) = bytes.split_first().ok_or(DecodeError::Damaged)?;
+        self.standing.level = Level::of_byte(level)?;
+        let (inherited, rest) = read_refused(rest)?;
+        let (own, rest) = read_refused(rest)?;
+        self.standing.divergence = Divergence { inherited, own };
+        Ok(rest)
     }
 
     /// Whether another string is to come.
@@ -161,7 +219,7 @@ impl BesideInput {
 
     /// The complete data, or an error if a part is missing.
     pub fn finish(self) -> Result<Beside, DecodeError> {
-        let Self { token, spent, left, .. } = self;
-        if left == 0 { Ok(Beside { token, spent }) } else { Err(DecodeError::Damaged) }
+        let Self { token, spent, standing, left, .. } = self;
+        if left == 0 { Ok(Beside { token, spent, standing }) } else { Err(DecodeError::Damaged) }
     }
 }

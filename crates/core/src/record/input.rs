@@ -4,7 +4,7 @@ use super::format::{
     ANSWERS_MAX, AnswerV1, Bytes, CLOSED, ClosedV1, FAIR, FENCED, FREE, HELD, HoldV1, LATCH,
     LatchV1, MembersV1, PermitV1, QueueEntryV1, RW, SEMAPHORE, SemaphoreV1, SpentV1, UNFENCED,
 };
-use super::{CONFIG, Clocks, DecodeError, GRANTED, ReplayedRequest, SPENT, STEP, VERSION, check};
+use super::{CONFIG, Clocks, DecodeError, GRANTED, Level, ReplayedRequest, SPENT, STEP, check};
 use crate::bytes::Owner;
 use crate::ids::{ALONE, HoldId};
 use crate::kind::Kind;
@@ -27,6 +27,7 @@ use serde::Deserialize;
 /// The unread part of a payload.
 pub(super) struct Input<'a> {
     rest: &'a [u8],
+    level: Level,
     now: Clocks,
     is_step: bool,
     /// Its requests, besides the state.
@@ -37,15 +38,17 @@ pub(super) struct Input<'a> {
 type CarriedOut<'a> = (u64, Vec<ReplayedRequest<'a>>);
 
 impl<'a> Input<'a> {
-    /// Splits the version and the flags off a payload.
+    /// The rest of a payload of this level.
+    pub(super) fn of(rest: &'a [u8], level: Level, now: Clocks) -> Self {
+        Self { rest, level, now, is_step: false, spent: Vec::new() }
+    }
+
+    /// Splits the level and the flags off a payload.
     pub(super) fn open(payload: &'a [u8], now: Clocks) -> Result<(Self, u8), DecodeError> {
-        let (&version, rest) = payload.split_first().ok_or(DecodeError::Damaged)?;
-        if version != VERSION {
-            return Err(DecodeError::UnknownVersion(version));
-        }
-        let (&flags, rest) = rest.split_first().ok_or(DecodeError::Damaged)?;
+        let level = Level::of(payload)?;
+        let &[_, flags, ref rest @ ..] = payload else { return Err(DecodeError::Damaged) };
         check(flags & !(GRANTED | STEP | SPENT) == 0)?;
-        let mut input = Self { rest, now, is_step: flags & STEP != 0, spent: Vec::new() };
+        let mut input = Self { is_step: flags & STEP != 0, ..Self::of(rest, level, now) };
         if flags & SPENT != 0 {
             let count: usize = input.next()?;
             // Memory grows with the data read, not with the declared count.
@@ -194,7 +197,12 @@ impl<'a> Input<'a> {
         Ok(item)
     }
 
-    fn end(&self) -> Result<(), DecodeError> {
+    /// The state is complete. From level 2 on, parts may follow that this code does not know: each has a tag and its
+    /// length, and is skipped.
+    pub(super) fn end(&mut self) -> Result<(), DecodeError> {
+        while self.level >= Level::PARTS && !self.rest.is_empty() {
+            let (_tag, _part): (u64, Bytes<'_>) = (self.next()?, self.next()?);
+        }
         if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::Damaged) }
     }
 }

@@ -4,7 +4,7 @@ use super::format::{
     Bytes, CLOSED, ClosedV1, FAIR, FREE, HELD, HoldV1, LATCH, LatchV1, MembersV1, PermitV1,
     QueueEntryV1, RW, SEMAPHORE, SemaphoreV1, SpentV1, TimeV1,
 };
-use super::{CONFIG, Clocks, SPENT, STEP, SpentStep, VERSION};
+use super::{CONFIG, Clocks, Head, SPENT, STEP, SpentStep};
 use crate::ids::HoldId;
 use crate::spent::{RequestKey, Use};
 use crate::state::fair::{Fair, QueueEntry};
@@ -40,18 +40,18 @@ impl Writer for Sink<'_> {
     }
 }
 
-/// Writes the payload for `resource`: for the step since the last one if `flags` say so.
+/// Writes the payload for `resource`: for the step since the last one if the flags say so.
 pub(super) fn write(
     resource: &Resource,
     now: Clocks,
-    flags: u8,
+    Head { level, flags }: Head,
     spent: &SpentStep,
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeError> {
     let is_step = flags & STEP != 0 && has_steps(resource);
     let flags = if is_step { flags } else { flags & !STEP };
     let is_spent = if spent.is_empty() { 0 } else { SPENT };
-    out.extend_from_slice(&[VERSION, flags | is_spent]);
+    out.extend_from_slice(&[level.number(), flags | is_spent]);
     let mut output = Output { out, now, is_step };
     if !spent.is_empty() {
         output.put(&spent.count)?;

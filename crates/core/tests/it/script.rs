@@ -15,6 +15,7 @@
 //! | `replica-slow` | from here on the replica's tick is behind |
 //! | `failover` | the replica takes over |
 //! | `demote`, `promote` | this server becomes a replica, and a primary again |
+//! | `unread`, `unread replica` | the servers, or the replica, get a record that they cannot read |
 //! | `restart`, `restart rdb` | the process is restarted: from its AOF, from a snapshot |
 //! | `set portion 2` | the portion of large work in one step |
 //! | `wall -5` | the wall clock is set, in seconds |
@@ -30,6 +31,7 @@ use dlock_core::effects::Outcome;
 use dlock_core::ids::QueueId;
 use dlock_core::key::Key;
 use dlock_core::machine::Settings;
+use dlock_core::record::Level;
 use dlock_core::regime::Gate;
 use dlock_core::slab::SlabId;
 use dlock_core::turn::Caller;
@@ -233,6 +235,15 @@ impl Table {
     fn arrange(&mut self, words: &[&str]) {
         let world = &mut self.world;
         match *words {
+            ["unread"] => world.cannot_read(false),
+            ["unread", "replica"] => world.cannot_read(true),
+            ["diverged", number] => {
+                let missing = world.machine.divergence().total().total();
+                assert_eq!(missing.to_string(), number, "records that were refused");
+            }
+            ["level", number] => {
+                assert_eq!(world.machine.level().number().to_string(), number, "the record level");
+            }
             ["held-back"] => self.held_back = true,
             ["events"] => self.with_events = true,
             ["replica-slow"] => world.is_replica_slow = true,
@@ -272,6 +283,10 @@ impl Table {
                     "log-max-len" => settings.log_max_len = count,
                     "log-wait" => settings.log_wait_ms = value,
                     "log-hold" => settings.log_hold_ms = value,
+                    "record-level" => {
+                        let level = value.try_into().ok().and_then(Level::new);
+                        settings.record_level = level.expect("a level");
+                    }
                     "cluster" => settings.cluster = value != 0,
                     _ => panic!("no setting {name}"),
                 });

@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{self, Write as _},
+    path::Path,
     process::{Command, ExitStatus, Stdio},
     sync::PoisonError,
     thread,
@@ -84,6 +85,20 @@ impl Server {
         if let Err(log) = self.launch() {
             panic!("the server does not start again:\n{log}");
         }
+    }
+
+    /// Makes the configuration name another module, without arguments, for the next [`Server::start_again`].
+    #[track_caller]
+    pub fn replace_module(&mut self, file: &Path) {
+        assert!(self.child().is_none(), "the server still runs");
+        let path = self.config_file();
+        let text = fs::read_to_string(&path).expect("a file in a folder of ours");
+        let named = format!("loadmodule {}", file.display());
+        let is_module = |line: &str| line.starts_with("loadmodule ");
+        let lines: Vec<&str> =
+            text.lines().map(|line| if is_module(line) { &*named } else { line }).collect();
+        assert!(lines.contains(&&*named), "the configuration names no module:\n{text}");
+        fs::write(&path, lines.join("\n")).expect("a file in a folder of ours");
     }
 
     /// SHUTDOWN and start.

@@ -1,6 +1,10 @@
 //! The setup of a server: module, settings, family; and its configuration file.
 
-use std::{fs, sync::Mutex};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Mutex,
+};
 
 use super::Server;
 use crate::{
@@ -17,11 +21,26 @@ use crate::{
 pub struct Setup {
     binary: Binary,
     settings: Vec<(String, String)>,
-    module: Option<Profile>,
+    module: Option<Module>,
     module_args: Vec<String>,
     wallclock: bool,
     cluster: Cluster,
     family: Family,
+}
+
+#[derive(Clone, Debug)]
+enum Module {
+    Built(Profile),
+    File(PathBuf),
+}
+
+impl Module {
+    fn path(&self) -> &Path {
+        match self {
+            Module::Built(profile) => module::path(*profile),
+            Module::File(path) => path,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +103,13 @@ impl Setup {
 
     /// With the release build of the module, without the checks of its invariants.
     pub fn release(mut self) -> Setup {
-        self.module = Some(Profile::Release);
+        self.module = Some(Module::Built(Profile::Release));
+        self
+    }
+
+    /// With this module, for example that of an earlier version. [`Server::replace_module`] replaces it.
+    pub fn module(mut self, file: &Path) -> Setup {
+        self.module = Some(Module::File(file.to_owned()));
         self
     }
 
@@ -133,7 +158,7 @@ impl Server {
         let setup = Setup {
             binary: Binary::default(),
             settings: Vec::new(),
-            module: Some(Profile::Checked),
+            module: Some(Module::Built(Profile::Checked)),
             module_args: Vec::new(),
             wallclock: false,
             cluster: Cluster::No,
@@ -180,8 +205,8 @@ impl Server {
             config.push(("cluster-port".to_owned(), port.to_string()));
             config.push(("cluster-node-timeout".to_owned(), "2000".to_owned()));
         }
-        if let Some(profile) = setup.module {
-            let path = module::path(profile).display().to_string();
+        if let Some(module) = &setup.module {
+            let path = module.path().display().to_string();
             let words: Vec<String> =
                 std::iter::once(path).chain(setup.module_args.iter().cloned()).collect();
             config.push(("loadmodule".to_owned(), words.join(" ")));

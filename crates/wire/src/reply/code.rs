@@ -23,6 +23,8 @@ pub enum ErrorCode {
     Broken,
     /// The server has just started and grants nothing yet.
     Quarantine,
+    /// The server could not read what its primary or its file said, and grants nothing.
+    Diverged,
     /// An operator ended the wait.
     Unblocked,
     /// The wait ended because the key is, or may be, on another server.
@@ -37,7 +39,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// All codes.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::NotHeld,
         Self::Spent,
         Self::Reentry,
@@ -47,6 +49,7 @@ impl ErrorCode {
         Self::Limit,
         Self::Broken,
         Self::Quarantine,
+        Self::Diverged,
         Self::Unblocked,
         Self::Moving,
         Self::Err,
@@ -66,6 +69,7 @@ impl ErrorCode {
             Self::Limit => "LIMIT",
             Self::Broken => "BROKEN",
             Self::Quarantine => "QUARANTINE",
+            Self::Diverged => "DIVERGED",
             Self::Unblocked => "UNBLOCKED",
             Self::Moving => "MOVING",
             Self::Err => "ERR",

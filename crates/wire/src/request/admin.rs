@@ -34,6 +34,14 @@ impl Arguments for Unblock {
     }
 }
 
+/// An operator has compared the locks of this server: it may grant again, although it could not read everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trust;
+
+impl Arguments for Trust {
+    fn write(&self, _to: &mut Writer<'_>) {}
+}
+
 /// Replay a record; only servers send this, to servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Apply<'a> {

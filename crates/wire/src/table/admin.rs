@@ -32,6 +32,32 @@ pub(super) const UNBLOCK: Command = Command {
         (integer) 0",
 };
 
+pub(super) const TRUST: Command = Command {
+    name: "DLOCK.TRUST",
+    id: CommandId::Trust,
+    group: Group::Admin,
+    summary: "Lets a diverged server grant again: an operator has compared its locks.",
+    like: None,
+    since: "0.2.0",
+    complexity: "O(N) with N the number of keys that have waiters",
+    arity: 0,
+    access: Access::Write,
+    flags: "write admin deny-script",
+    acl: &["admin", "write", "slow", "dangerous"],
+    keys: Keys::None,
+    key_flags: &[],
+    args: &[],
+    reply: "Integer: the number of records that the server had refused; 0 if it was not diverged.",
+    maps: &[],
+    errors: &[],
+    notes: "A server that could not read a record of its primary, or of its own file, is diverged: it does not know who \
+        holds what, and every call for a grant gets `DIVERGED`. [operations](operations.md#diverged-servers) says how to \
+        compare. From this command on the server believes its data. Its replicas and its append-only file learn of it; \
+        a replica that refused records itself stays diverged. On a replica the server refuses the command.",
+    example: "> DLOCK.TRUST\n\
+        (integer) 0",
+};
+
 pub(super) const LOG: Command = Command {
     name: "DLOCK.LOG",
     id: CommandId::Log,

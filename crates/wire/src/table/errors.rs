@@ -30,6 +30,12 @@ pub(super) const TOO_MANY_WAITERS: Described =
 pub(super) const QUARANTINE: Described =
     (ErrorCode::Quarantine, "The server is in its restart quarantine, and the call does not wait.");
 
+pub(super) const DIVERGED: Described = (
+    ErrorCode::Diverged,
+    "The server could not read records of its primary or its file, so it grants nothing. The text says what it refused, \
+     and what an operator can do.",
+);
+
 pub(super) const UNBLOCKED: Described = (
     ErrorCode::Unblocked,
     "An operator ended the wait. (A server that becomes a replica may also reply this; then it \

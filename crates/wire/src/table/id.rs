@@ -19,6 +19,8 @@ pub enum CommandId {
     Multi(MultiVerb),
     /// `DLOCK.UNBLOCK`, for the blocked calls of every family.
     Unblock,
+    /// `DLOCK.TRUST`, after which a diverged server grants again.
+    Trust,
     /// `DLOCK.LOG`, the log of notable events.
     Log,
     /// `DLOCK.APPLY`, the internal command of replication and the append-only file.
@@ -42,8 +44,9 @@ impl CommandId {
             Self::Latch(verb) => LATCH + verb as usize,
             Self::Multi(verb) => MULTI + verb as usize,
             Self::Unblock => UNBLOCK,
-            Self::Log => UNBLOCK + 1,
-            Self::Apply => UNBLOCK + 2,
+            Self::Trust => UNBLOCK + 1,
+            Self::Log => UNBLOCK + 2,
+            Self::Apply => UNBLOCK + 3,
         }
     }
 }

@@ -49,6 +49,7 @@ pub(super) const AWAIT: Command = Command {
         - Null: the latch is closed, or still closed when the time elapsed.",
     errors: &[
         (ErrorCode::Broken, "The key was deleted, or its time ended before it opened."),
+        (ErrorCode::Diverged, "The latch is missing, and the server may have missed it."),
         errors::TOO_MANY_WAITERS,
         errors::UNBLOCKED,
         errors::MOVING,

@@ -27,6 +27,7 @@ pub(super) const ACQUIRE: Command = Command {
         errors::REPLACED,
         errors::TOO_MANY_WAITERS,
         errors::QUARANTINE,
+        errors::DIVERGED,
         errors::UNBLOCKED,
         errors::MOVING,
         errors::MISUSED_ID,

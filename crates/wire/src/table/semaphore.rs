@@ -60,6 +60,7 @@ pub(super) const ACQUIRE: Command = Command {
         errors::REPLACED,
         (ErrorCode::Limit, TOO_WIDE),
         errors::QUARANTINE,
+        errors::DIVERGED,
         errors::UNBLOCKED,
         errors::MOVING,
     ],
@@ -123,6 +124,7 @@ pub(super) const TAKE: Command = Command {
     errors: &[
         (ErrorCode::Limit, TOO_WIDE),
         errors::QUARANTINE,
+        errors::DIVERGED,
         errors::UNBLOCKED,
         errors::MOVING,
         errors::MISUSED_ID,
@@ -170,7 +172,7 @@ pub(super) const DRAIN: Command = Command {
     args: Drain::ARGS,
     reply: "Integer: how many permits it took. A repeat with the same REQID takes nothing and gets \
         the same reply.",
-    errors: &[errors::NO_SEMAPHORE, errors::QUARANTINE],
+    errors: &[errors::NO_SEMAPHORE, errors::QUARANTINE, errors::DIVERGED],
     notes: "The permits have no owner and no lease; GIVE returns them. DRAIN takes none while a \
         client waits for permits.",
     example: "> DSEM.DRAIN licences\n\

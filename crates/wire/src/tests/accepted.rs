@@ -8,7 +8,7 @@ use crate::request::{
     Give, LatchInit, LatchOp, ListWaiters, LockFamily, LockOp, LockRead, Log, MAcquire, MRelease,
     MRenew, Mode, MultiOp, OneKey, OnePermit, Op, ParseError, Read, Release, Renew, Request,
     Resize, ResizeTo, RwAcquire, RwBreak, RwOp, RwRead, RwRelease, RwRenew, SemAcquire, SemInit,
-    SemOp, SemRead, SemRenew, Take, Unblock,
+    SemOp, SemRead, SemRenew, Take, Trust, Unblock,
 };
 
 const ACQUIRE: Acquire<'static> = Acquire::new(b"k", b"o");
@@ -115,6 +115,7 @@ fn calls_and_their_meaning() {
         ("DLOCK.LOG GET -1", Request::Log(Log::Get { count: None })),
         ("DLOCK.LOG len", Request::Log(Log::Len)),
         ("DLOCK.LOG RESET", Request::Log(Log::Reset)),
+        ("DLOCK.TRUST", Request::Op(Op::Trust(Trust))),
         ("DLOCK.UNBLOCK 4 error", Request::Op(Op::Unblock(Unblock { client: 4, error: true }))),
         ("DLOCK.APPLY k ", Request::Apply(Apply { key: b"k", payload: b"" })),
         ("DLOCK.APPLY  p", Request::Apply(Apply { key: b"", payload: b"p" })),

@@ -82,7 +82,9 @@ fn required_arguments_are_required_and_suffice() {
         let mut words = smallest_call(command);
         assert!(understood(command, &words), "{} {words:?}", command.name);
 
-        words.pop();
+        if words.pop().is_none() {
+            continue;
+        }
         let args: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let fault = parse(command.id, &args).map_err(|error| error.fault);
         assert_eq!(fault, Err(Fault::WrongArity), "{} {words:?}", command.name);
@@ -287,6 +289,7 @@ fn blocking_and_dangerous_commands_are_marked() {
             "DRW.BREAK",
             "DSEM.BREAK",
             "DLOCK.UNBLOCK",
+            "DLOCK.TRUST",
             "DLOCK.LOG",
             "DLOCK.APPLY",
         ]

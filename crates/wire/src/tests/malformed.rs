@@ -43,6 +43,7 @@ const MALFORMED: &[(&str, &str)] = &[
     ("DLOCK.POSITION k o x", "wrong number of arguments for 'DLOCK.POSITION' command"),
     ("DLOCK.CANCEL k", "wrong number of arguments for 'DLOCK.CANCEL' command"),
     ("DLOCK.CANCEL k o x", "unknown option 'x' for DLOCK.CANCEL"),
+    ("DLOCK.TRUST me", "wrong number of arguments for 'DLOCK.TRUST' command"),
     ("DLOCK.UNBLOCK", "wrong number of arguments for 'DLOCK.UNBLOCK' command"),
     ("DLOCK.LOG", "wrong number of arguments for 'DLOCK.LOG' command"),
     ("DLOCK.LOG LEN 1", "wrong number of arguments for 'DLOCK.LOG' command"),

@@ -85,6 +85,7 @@ fn syntax_lines() {
         "DLOCK.ANYACQUIRE numkeys key [key ...] owner [PX milliseconds | EX seconds] [BLOCK milliseconds] [NOTIFY channel | SNOTIFY shard-channel] \
          [REQID id] [BIND milliseconds] [LABEL text]",
         "DLOCK.UNBLOCK client-id [ERROR]",
+        "DLOCK.TRUST",
         "DLOCK.LOG <GET [count] | LEN | RESET>",
         "DLOCK.APPLY key payload",
     ];

@@ -4,7 +4,8 @@ use super::random::Random;
 use dlock_core::key::Key;
 use dlock_core::queues::waiter::HashKeys;
 use dlock_core::record::{
-    self, Beside, BesideInput, DecodeError, encode_beside, encode_floor, floor,
+    self, Beside, BesideHead, BesideInput, DecodeError, Keyless, Level, Standing, encode_beside,
+    encode_floor, keyless,
 };
 use dlock_core::spent::{Limits, RequestKey, Scope, SpentRequests, Use};
 use dlock_core::time::LeaseInstant;
@@ -49,8 +50,21 @@ fn find(spent: &SpentRequests, n: usize, now: LeaseInstant) -> Option<Use> {
 
 fn saved(token: u64, spent: &SpentRequests, now: LeaseInstant) -> Vec<Vec<u8>> {
     let mut strings = Vec::new();
-    encode_beside(token, spent, now, LIMITS, |string| strings.push(string.to_vec()));
+    let head = BesideHead { token, standing: Standing::default() };
+    encode_beside(head, spent, now, LIMITS, |string| strings.push(string.to_vec()));
     strings
+}
+
+/// What is saved without requests.
+pub(super) fn saved_with(token: u64, standing: Standing) -> Vec<Vec<u8>> {
+    let (mut strings, spent) = (Vec::new(), SpentRequests::new(HashKeys(1, 2)));
+    let head = BesideHead { token, standing };
+    encode_beside(head, &spent, at(0), LIMITS, |string| strings.push(string.to_vec()));
+    strings
+}
+
+pub(super) fn loaded_at_once(strings: &[Vec<u8>]) -> Result<Beside, DecodeError> {
+    loaded(strings, at(0), LIMITS)
 }
 
 fn loaded(strings: &[Vec<u8>], now: LeaseInstant, limits: Limits) -> Result<Beside, DecodeError> {
@@ -76,7 +90,8 @@ fn what_is_over_is_known_to_another_process_for_as_long() {
     assert!(saved.len() > 3 && saved.iter().all(|string| string.len() < 64 << 10));
     assert!(saved.iter().map(Vec::len).sum::<usize>() < 4_000 * 28, "some 20 bytes for each");
     // Its clock shows another time; only ages count.
-    let Beside { token, spent: again } = loaded(&saved, at(1_061_000), LIMITS).expect("our own");
+    let Beside { token, spent: again, .. } =
+        loaded(&saved, at(1_061_000), LIMITS).expect("our own");
     let mut again = again.expect("requests");
     assert_eq!((token, again.len()), (77, 3_999));
     for n in 0..5_000 {
@@ -152,7 +167,9 @@ fn damage_is_refused_or_does_no_harm() {
         strings[string][at] = byte;
         strings
     };
-    assert_eq!(failed(&changed(0, 0, 2)), Some(DecodeError::UnknownVersion(2)));
+    assert_eq!(failed(&changed(0, 0, 3)), Some(DecodeError::LaterLevel(3)));
+    assert_eq!(failed(&changed(0, 0, 0)), Some(DecodeError::Damaged), "no such level");
+    assert_eq!(failed(&changed(0, 0, 2)), Some(DecodeError::Damaged), "the level is missing");
     assert_eq!(failed(&changed(0, 7, 0x20)), Some(DecodeError::Impossible), "no such token");
     assert!(failed(&changed(0, 32, 0xFF)).is_some(), "more than memory could hold");
     // The age of the second is larger than that of the first, which a pause can cause: it loads. An unknown use, or a
@@ -185,18 +202,21 @@ fn damage_is_refused_or_does_no_harm() {
 
 #[test]
 fn a_record_of_a_token_is_about_no_key() {
-    let payload = encode_floor(0x0102);
+    let first = |token| encode_floor(token, Level::FIRST);
+    let floor = |token, level| Ok(Some(Keyless::Floor(token, level)));
+    let payload = first(0x0102);
     assert_eq!(payload, b"\x01\x08\x02\x01\0\0\0\0\0\0");
-    assert_eq!(floor(&payload), Ok(Some(0x0102)));
-    assert_eq!(floor(&encode_floor(TOKEN_MAX)), Ok(Some(TOKEN_MAX)));
-    assert_eq!(floor(&encode_floor(TOKEN_MAX + 1)), Err(DecodeError::Impossible));
-    assert_eq!(floor(&encode_floor(0)), Err(DecodeError::Impossible));
+    assert_eq!(keyless(&payload), floor(0x0102, Level::FIRST));
+    assert_eq!(keyless(&first(TOKEN_MAX)), floor(TOKEN_MAX, Level::FIRST));
+    assert_eq!(keyless(&first(TOKEN_MAX + 1)), Err(DecodeError::Impossible));
+    assert_eq!(keyless(&first(0)), Err(DecodeError::Impossible));
     for cut in 2..payload.len() {
-        assert_eq!(floor(&payload[..cut]), Err(DecodeError::Damaged));
+        assert_eq!(keyless(&payload[..cut]), Err(DecodeError::Damaged));
     }
+    assert_eq!(keyless(&[&payload[..], b"\x01\x00"].concat()), Err(DecodeError::Damaged), "longer");
     // It is not a value, and no other record is one.
     assert!(record::decode(&payload, dlock_core::time::Instant(0)).is_err());
-    for other in [&b""[..], b"\x01", b"\x01\x00\x00", b"\x02\x08\x02\x01\0\0\0\0\0\0"] {
-        assert_eq!(floor(other), Ok(None));
+    for other in [&b""[..], b"\x01", b"\x01\x00\x00", b"\x02\x00\x00", b"\x03\x00"] {
+        assert_eq!(keyless(other), Ok(None));
     }
 }

@@ -4,7 +4,7 @@ use super::random::Random;
 use super::steps::Pair;
 use super::{NOW, encoded};
 use dlock_core::kind::Kind;
-use dlock_core::record::{self, DecodeError, VERSION};
+use dlock_core::record::{self, DecodeError};
 use dlock_core::state::resource::{Body, Resource};
 use std::collections::BTreeSet;
 
@@ -138,7 +138,7 @@ fn random_bytes_are_taken_or_refused() {
     for round in 0..100_000 {
         let mut bytes = random.bytes(0, 300);
         if let Some(first) = bytes.first_mut() {
-            *first = VERSION;
+            *first = 1 + random.byte() % 2;
         }
         if let Some(flags) = bytes.get_mut(1) {
             *flags %= 8;
@@ -187,14 +187,16 @@ fn with_moved_pieces(random: &mut Random, payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn another_version_or_flag_is_refused() {
+fn another_level_or_flag_is_refused() {
     for kind in Kind::ALL {
         let mut payload = encoded(&Random::new(6).resource(kind));
-        for version in (0..=255).filter(|&version| version != VERSION) {
-            payload[0] = version;
-            assert_eq!(decode_anything(&payload).err(), Some(DecodeError::UnknownVersion(version)));
+        payload[0] = 0;
+        assert_eq!(decode_anything(&payload).err(), Some(DecodeError::Damaged), "no such level");
+        for level in 3..=255 {
+            payload[0] = level;
+            assert_eq!(decode_anything(&payload).err(), Some(DecodeError::LaterLevel(level)));
         }
-        payload[0] = VERSION;
+        payload[0] = 1;
         assert!(decode_anything(&payload).is_ok());
         payload[1] = 1;
         assert!(decode_anything(&payload).is_ok(), "the state after a grant is a state");
@@ -207,7 +209,7 @@ fn another_version_or_flag_is_refused() {
         }
     }
     assert_eq!(decode_anything(&[]).err(), Some(DecodeError::Damaged));
-    assert_eq!(decode_anything(&[VERSION]).err(), Some(DecodeError::Damaged));
+    assert_eq!(decode_anything(&[1]).err(), Some(DecodeError::Damaged));
 }
 
 /// A length beyond the payload is refused before anything is allocated for it. Texts are borrowed from the payload, and

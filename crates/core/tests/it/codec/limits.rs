@@ -5,7 +5,7 @@ use dlock_core::bytes::Owner;
 use dlock_core::ids::{ALONE, HoldId, KeyId};
 use dlock_core::kind::Kind;
 use dlock_core::queues::waiter::WaitRequest;
-use dlock_core::record::{self, DecodeError};
+use dlock_core::record::{self, Clocks, DecodeError, Level, StepInfo};
 use dlock_core::state::fair::{Fair, QueueEntry};
 use dlock_core::state::hold::{Binding, Hold, NO_CLIENT, Notify, Unclaimed};
 use dlock_core::state::latch::Latch;
@@ -199,7 +199,9 @@ fn impossible_steps_of_readers() {
             body: Body::Rw(Box::new(rw)),
         };
         let mut payload = Vec::new();
-        record::encode_step(&mut step, NOW, LeaseInstant(0), true, &mut payload);
+        let now = Clocks { mono: NOW, lease: LeaseInstant(0) };
+        let info = StepInfo { granted: true, ..StepInfo::default() };
+        record::encode_step(&mut step, now, Level::FIRST, &info, &mut payload);
         let mut there = there();
         let done = record::replay(&payload, NOW, LeaseInstant(0), &mut there, true);
         done.map(|_| there.others().unwrap().len())

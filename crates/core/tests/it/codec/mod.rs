@@ -3,6 +3,7 @@
 
 mod beside;
 mod damage;
+mod levels;
 mod limits;
 mod page;
 mod random;
@@ -10,7 +11,7 @@ mod requests;
 mod steps;
 mod whole;
 
-use dlock_core::record;
+use dlock_core::record::{self, Clocks, Level};
 use dlock_core::state::resource::Resource;
 use dlock_core::time::{Instant, LeaseInstant};
 
@@ -19,10 +20,12 @@ const NOW: Instant = Instant(9_000_000_000);
 /// A resource without an entry is written with its time left, at any time of the lease clock.
 const ANY: LeaseInstant = LeaseInstant(77);
 
+const CLOCKS: Clocks = Clocks { mono: NOW, lease: ANY };
+
 /// The whole state of a resource without an entry.
 fn encoded(resource: &Resource) -> Vec<u8> {
     let mut payload = Vec::new();
-    record::encode(resource, NOW, ANY, &mut payload);
+    record::encode(resource, CLOCKS, Level::FIRST, &mut payload);
     payload
 }
 

@@ -1,9 +1,9 @@
 //! The requests in a step, and those written by older versions.
 
 use super::random::Random;
-use super::{ANY, NOW, encoded};
+use super::{CLOCKS, NOW, encoded};
 use dlock_core::kind::Kind;
-use dlock_core::record::{self, Clocks, DecodeError, SpentStep};
+use dlock_core::record::{self, Clocks, DecodeError, Level, SpentStep, StepInfo};
 use dlock_core::spent::{RequestKey, Scope, Use};
 use dlock_core::state::hold::Did;
 use dlock_core::state::resource::Resource;
@@ -43,13 +43,8 @@ fn step(resource: &mut Resource, told: &[Told]) -> Vec<u8> {
         spent.push(RequestKey { scope: *scope, owner, id }, *what);
     }
     let mut payload = Vec::new();
-    record::encode_step_with(
-        resource,
-        Clocks { mono: NOW, lease: ANY },
-        false,
-        &spent,
-        &mut payload,
-    );
+    let step = StepInfo { granted: false, spent };
+    record::encode_step(resource, CLOCKS, Level::FIRST, &step, &mut payload);
     payload
 }
 

@@ -6,7 +6,7 @@ use dlock_core::bytes::Owner;
 use dlock_core::ids::{HoldId, KeyId};
 use dlock_core::kind::Kind;
 use dlock_core::queues::waiter::WaitRequest;
-use dlock_core::record::{self, DecodeError, Replayed};
+use dlock_core::record::{self, Clocks, DecodeError, Level, Replayed, StepInfo};
 use dlock_core::state::fair::QueueEntry;
 use dlock_core::state::hold::Hold;
 use dlock_core::state::holds::Holds;
@@ -62,8 +62,9 @@ impl Pair {
 
     /// The payload of the step.
     pub fn payload(&mut self, granted: bool) -> Vec<u8> {
-        let mut payload = Vec::new();
-        record::encode_step(&mut self.primary, self.mono, self.lease, granted, &mut payload);
+        let (mut payload, now) = (Vec::new(), self.now());
+        let step = StepInfo { granted, ..StepInfo::default() };
+        record::encode_step(&mut self.primary, now, Level::FIRST, &step, &mut payload);
         payload
     }
 
@@ -77,8 +78,12 @@ impl Pair {
 
     pub fn whole(&self, resource: &Resource) -> Vec<u8> {
         let mut payload = Vec::new();
-        record::encode(resource, self.mono, self.lease, &mut payload);
+        record::encode(resource, self.now(), Level::FIRST, &mut payload);
         payload
+    }
+
+    fn now(&self) -> Clocks {
+        Clocks { mono: self.mono, lease: self.lease }
     }
 
     /// Checks that both are the same.

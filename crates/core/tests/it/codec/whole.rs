@@ -1,12 +1,12 @@
 //! Whole states: RDB, DUMP, AOF rewrite.
 
 use super::random::Random;
-use super::{NOW, encoded, shown};
+use super::{CLOCKS, NOW, encoded, shown};
 use dlock_core::bytes::Owner;
 use dlock_core::ids::{ALONE, HoldId, KeyId};
 use dlock_core::kind::Kind;
 use dlock_core::queues::waiter::WaitRequest;
-use dlock_core::record::{self, Replayed};
+use dlock_core::record::{self, Clocks, Level, Replayed, StepInfo};
 use dlock_core::state::fair::{Fair, QueueEntry};
 use dlock_core::state::hold::{Binding, Did, Hold, Notify, Unclaimed};
 use dlock_core::state::latch::Latch;
@@ -41,7 +41,7 @@ fn what_is_free_has_one_encoding() {
         assert_eq!(encoded(&Resource::free(kind)), [1, 0, 0]);
         let mut payload = Vec::new();
         let mut free = Resource::free(kind);
-        record::encode_step(&mut free, NOW, LeaseInstant(1), false, &mut payload);
+        record::encode_step(&mut free, CLOCKS, Level::FIRST, &StepInfo::default(), &mut payload);
         assert_eq!(payload, [1, 0, 0], "{kind:?}");
     }
     assert!(record::decode(&[1, 0, 0], NOW).unwrap().is_free());
@@ -156,8 +156,8 @@ fn what_runs_is_written_with_what_is_left() {
             let mut payload = Vec::new();
             record::encode(
                 &Resource { key_id: KeyId::new(5), from_snapshot: false, is_news: false, body },
-                NOW,
-                lease,
+                Clocks { mono: NOW, lease },
+                Level::FIRST,
                 &mut payload,
             );
             let end = |resource: &Resource| resource.next_end().map(|(at, _)| at);

@@ -103,7 +103,27 @@ fn happens(dice: &mut Dice, key: &str) -> String {
     }
 }
 
-fn row(dice: &mut Dice, (mode, is_stormy): (u64, bool)) -> String {
+/// Something that makes a server diverged, or ends that.
+fn diverges(dice: &mut Dice, caller: u64) -> String {
+    match dice.below(8) {
+        0 => "unread".to_owned(),
+        1 => "unread replica".to_owned(),
+        2 => "failover".to_owned(),
+        3 => "flushall".to_owned(),
+        4 => format!("set record-level {}", 1 + dice.below(2)),
+        _ => format!("c{caller} DLOCK.TRUST"),
+    }
+}
+
+/// What the rows of a history are like.
+#[derive(Clone, Copy)]
+struct Mode {
+    families: u64,
+    is_stormy: bool,
+    may_diverge: bool,
+}
+
+fn row(dice: &mut Dice, Mode { families: mode, is_stormy, may_diverge }: Mode) -> String {
     let caller = 1 + dice.below(9);
     let keys: &[&str] = if mode == 4 { &["k", "l", "m", "n", "o"] } else { &["k", "l"] };
     let key = dice.pick(keys);
@@ -123,6 +143,7 @@ fn row(dice: &mut Dice, (mode, is_stormy): (u64, bool)) -> String {
             1 => format!("undelivered c{caller}"),
             _ => format!("gone c{caller}"),
         },
+        14 if may_diverge && dice.below(2) == 0 => diverges(dice, caller),
         14 => format!("del {key}"),
         15 => happens(dice, key),
         18 if is_stormy => happens(dice, key),
@@ -165,7 +186,9 @@ fn history(seed: u64) {
     let mut dice = Dice::new(seed);
     let mut table = new_table(&mut dice);
     let is_sent_late = dice.below(4) == 0;
-    let (mode, mut at, mut state) = ((dice.below(6), dice.below(2) == 0), 0, State::default());
+    let (families, is_stormy) = (dice.below(6), dice.below(2) == 0);
+    let mode = Mode { families, is_stormy, may_diverge: seed % 4 == 0 };
+    let (mut at, mut state) = (0, State::default());
     for _ in 0..ROWS {
         table.db = u32::from(dice.below(4) == 0);
         if dice.below(4) == 0 {
@@ -206,6 +229,10 @@ fn history(seed: u64) {
 fn wind_up(mut table: Table, rows: &mut Rows, is_demoted: bool, seed: u64) {
     if is_demoted {
         let _ = table.perform(&["promote"]);
+    }
+    // In every second of these histories the waiters are served again.
+    if seed % 8 == 0 {
+        let _ = table.perform(&["c10", "DLOCK.TRUST"]);
     }
     table.world.all_delivered();
     let mut left = 1_000;
@@ -266,6 +293,8 @@ impl State {
         let has_key =
             |world: &mut World, db, name: &str| world.has_key(Key { db, name: name.as_bytes() });
         match *words {
+            // Later rows go on with the same servers.
+            ["unread", ..] => self.unheard == 0,
             ["rename", from, _] => has_key(&mut table.world, db, from),
             ["move", from, to] => {
                 let to: u32 = to.parse().unwrap();

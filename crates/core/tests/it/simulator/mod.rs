@@ -128,6 +128,7 @@ impl Simulation {
                 log_max_len: 8,
                 log_wait_ms: UNIT_MS,
                 log_hold_ms: UNIT_MS,
+                record_level: dlock_core::record::Level::FIRST,
                 cluster: false,
                 // Cycles have tests of their own; here owners may wait for each other.
                 deadlock_detection: settings.deadlock_detection,

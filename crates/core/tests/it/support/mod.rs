@@ -3,6 +3,7 @@
 mod keys;
 mod server;
 
+use dlock_core::events::diverged::Source;
 use dlock_core::events::tick::Progress;
 use dlock_core::key::{Key, Swap};
 use dlock_core::regime::Gate;
@@ -169,14 +170,15 @@ impl World {
         let mut fx = std::mem::take(&mut self.fx);
         fx.clear();
         let before = counts(&self.machine);
+        let was_diverged = self.machine.divergence().is_any();
         self.machine.set_gate(self.gate);
         run(&mut self.machine, &mut self.keys, now, &mut fx);
         self.machine.set_gate(Gate::Unknown);
         (self.keys.slot, self.keys.is_shut) = (None, false);
         for record in &fx.records {
             let key = Key { db: record.db, name: fx.record_key(record) };
-            let replayed =
-                self.replica.replay(&mut self.replica_keys, now, key, fx.record_payload(record));
+            let (keys, payload) = (&mut self.replica_keys, fx.record_payload(record));
+            let replayed = self.replica.replay(keys, now, key, payload, Source::Primary);
             assert_eq!(replayed, Ok(()), "a replica can replay every record");
         }
         let mut seen = Seen {
@@ -204,6 +206,13 @@ impl World {
         if let Some((waiter, client)) = seen.parked.zip(self.caller) {
             // It may be woken in the same step: the server blocks it first.
             self.blocked.insert(waiter, client);
+        }
+        if was_diverged && self.machine.divergence().is_any() {
+            let mut wakes = fx.wakes.iter();
+            assert!(wakes.all(|wake| !wake.outcome.is_grant()), "a diverged server grants nothing");
+            assert_eq!(seen.counted[0], 0, "a diverged server grants nothing");
+            let mut events = fx.notes.iter();
+            assert!(events.all(|note| note.event != Event::Acquire), "nor lets it owners re-enter");
         }
         for wake in fx.wakes.drain(..) {
             let client = self.blocked.remove(&wake.waiter);

@@ -3,12 +3,13 @@
 use super::keys::{own, slot_of};
 use super::{Seen, World};
 use dlock_core::effects::Effects;
+use dlock_core::events::diverged::{NO_KEY, Source};
 use dlock_core::events::keyspace::Lost;
 use dlock_core::events::tick::Progress;
 use dlock_core::key::{Key, Swap};
 use dlock_core::machine::Machine;
 use dlock_core::queues::waiter::WaiterId;
-use dlock_core::record;
+use dlock_core::record::{self, Clocks, Level};
 use dlock_core::regime::Gate;
 use dlock_core::state::resource::Resource;
 use dlock_core::store::{Lookup, Store};
@@ -226,9 +227,30 @@ impl World {
         self.on_replica(|machine, turn| {
             machine.flushed(turn, db, true);
         });
-        let mut seen = self.step(|machine, turn| machine.flushed(turn, db, true));
+        let mut seen = self.step(|machine, turn| {
+            machine.flushed(turn, db, true);
+            if db.is_none() {
+                machine.forgive(turn.fx, machine.divergence().total());
+            }
+        });
+        if db.is_none() {
+            let missing = self.replica.divergence().total();
+            self.replica.forgive(&mut Effects::default(), missing);
+        }
         self.finish_in_tick(&mut seen);
         seen
+    }
+
+    /// The servers get a record of a later level, or only the replica.
+    pub fn cannot_read(&mut self, only_the_replica: bool) {
+        let (now, payload) = (self.now(), [3, 0, 0]);
+        let key = Key { db: 0, name: b"unread" };
+        let both =
+            [(&mut self.machine, &mut self.keys), (&mut self.replica, &mut self.replica_keys)];
+        for (machine, keys) in both.into_iter().skip(usize::from(only_the_replica)) {
+            let replayed = machine.replay(keys, now, key, &payload, Source::Primary);
+            assert_eq!(replayed, Err(record::DecodeError::LaterLevel(3)));
+        }
     }
 
     /// The replica takes over, and the old primary follows it.
@@ -269,14 +291,14 @@ impl World {
                 fresh.replica_keys.insert(key, None);
                 continue;
             };
-            let payload = encoded(value, now, lease);
+            let payload = encoded(value, now, lease, self.machine.level());
             for (machine, keys) in [
                 (&mut fresh.machine, &mut fresh.keys),
                 (&mut fresh.replica, &mut fresh.replica_keys),
             ] {
                 match saved {
                     Saved::Aof => {
-                        let replayed = machine.replay(keys, now, key, &payload);
+                        let replayed = machine.replay(keys, now, key, &payload, Source::File);
                         assert_eq!(replayed, Ok(()), "what was saved can be replayed");
                     }
                     Saved::Rdb => {
@@ -286,6 +308,7 @@ impl World {
                 }
             }
         }
+        self.save_beside(saved, &mut fresh);
         fresh.machine.loaded(now);
         fresh.machine.begin_quarantine(now.mono);
         if let Saved::Rdb = saved {
@@ -304,12 +327,38 @@ impl World {
         seen
     }
 
+    /// What a restarted process learns besides its keys, and a replica that synchronizes with it.
+    fn save_beside(&self, saved: Saved, fresh: &mut World) {
+        let (now, key) = (self.now(), NO_KEY);
+        let both = [
+            (&mut fresh.machine, &mut fresh.keys, Source::File),
+            (&mut fresh.replica, &mut fresh.replica_keys, Source::File),
+        ];
+        for (machine, keys, source) in both {
+            if let Saved::Aof = saved {
+                for payload in self.machine.records_beside(now.wall_us) {
+                    let replayed = machine.replay(keys, now, key, &payload, source);
+                    assert_eq!(replayed, Ok(()), "what was saved can be replayed");
+                }
+                continue;
+            }
+            let mut strings: Vec<Vec<u8>> = Vec::new();
+            self.machine.save_beside(now, |string| strings.push(string.to_vec()));
+            let Some((head, more)) = strings.split_first() else { continue };
+            let (lease, limits) = (machine.lease_time(now.mono), machine.request_limits());
+            let input = record::BesideInput::open(head, lease, limits);
+            let mut input = input.expect("what was saved");
+            more.iter().for_each(|string| input.read(string).expect("what was saved"));
+            machine.stand_as_file(input.finish().expect("what was saved").standing);
+        }
+    }
+
     /// DUMP of one key, and RESTORE of that under another one (REPLACE).
     pub fn restore(&mut self, from: Key<'_>, to: Key<'_>) -> Seen {
         let now = self.now();
         let lease = self.machine.lease_time(now.mono);
         let Lookup::Here(resource) = self.keys.get(from) else { panic!("nothing to dump") };
-        let payload = encoded(resource, now, lease);
+        let payload = encoded(resource, now, lease, self.machine.level());
         let [here, there] = [&mut self.keys, &mut self.replica_keys].map(|keys| {
             let lost = keys.free(to);
             keys.insert(to, Some(decoded(&payload, now)));
@@ -353,9 +402,9 @@ pub enum Saved {
     Rdb,
 }
 
-fn encoded(resource: &Resource, now: Now, lease: LeaseInstant) -> Vec<u8> {
+fn encoded(resource: &Resource, now: Now, lease: LeaseInstant, level: Level) -> Vec<u8> {
     let mut payload = Vec::new();
-    record::encode(resource, now.mono, lease, &mut payload);
+    record::encode(resource, Clocks { mono: now.mono, lease }, level, &mut payload);
     payload
 }
 

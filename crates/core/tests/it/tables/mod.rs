@@ -3,6 +3,7 @@
 
 mod crowds;
 mod deadlock;
+mod diverged;
 mod events;
 mod fair;
 mod former;

@@ -1,0 +1,152 @@
+//! A group of servers goes to another module and back, under load, with checks at every step.
+
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use dlock_testing::{Profile, Reply as _, module_of_commit, module_path, wait_until};
+
+use crate::{caller::Caller, compare::compare, group::Group, load::Load, standing::Standing};
+
+/// The commit whose records are level 1.
+const FIRST: &str = "7c31fa2";
+
+/// Grants that show that the load goes on.
+const GRANTS: usize = 40;
+
+/// The module that writes and reads level 1 alone.
+pub fn first_module() -> PathBuf {
+    module_of_commit(FIRST)
+}
+
+/// The load, what stands, and what went wrong.
+struct Run {
+    caller: Caller,
+    load: Load,
+    standing: Standing,
+    faults: Vec<String>,
+    compared: usize,
+    different: usize,
+    partly: usize,
+    restarts: usize,
+    gaps: Vec<(String, Duration)>,
+}
+
+/// Upgrade, downgrade, upgrade, and a failover there and back. Each step is checked.
+pub fn journey(server: &str, mut group: Group) {
+    let (old, new) = (first_module(), module_path(Profile::Checked));
+    let addresses = group.addresses();
+    let mut run = Run {
+        caller: Caller::new(&addresses),
+        load: Load::start(&addresses),
+        standing: Standing::default(),
+        faults: Vec::new(),
+        compared: 0,
+        different: 0,
+        partly: 0,
+        restarts: 0,
+        gaps: Vec::new(),
+    };
+    run.check(&group, "before the upgrade");
+    run.change(&mut group, new, "upgrade");
+    run.change(&mut group, &old, "downgrade");
+    run.change(&mut group, new, "second upgrade");
+
+    for what in ["another failover", "a failover back"] {
+        run.fail_over(&group, what);
+        run.check(&group, what);
+    }
+    run.end(server, &group);
+}
+
+impl Run {
+    /// Replicas first, then a failover, then the former primaries.
+    fn change(&mut self, group: &mut Group, module: &Path, what: &str) {
+        let replicas_of = |group: &Group| -> Vec<usize> {
+            group.shards().into_iter().flat_map(|(_, replicas)| replicas).collect()
+        };
+        let replicas = replicas_of(group);
+        for &replica in &replicas {
+            self.restart(group, replica, module);
+        }
+        self.check(group, &format!("{what}: replicas"));
+        self.fail_over(group, &format!("{what}: failover"));
+        self.check(group, &format!("{what}: failover"));
+        for former in replicas_of(group).into_iter().filter(|n| !replicas.contains(n)) {
+            self.restart(group, former, module);
+        }
+        self.check(group, &format!("{what}: former primaries"));
+    }
+
+    fn restart(&mut self, group: &mut Group, replica: usize, module: &Path) {
+        self.restarts += 1;
+        self.partly += usize::from(group.restart_replica(replica, module));
+    }
+
+    /// A failover; how long the lock with the longest wait was not granted.
+    fn fail_over(&mut self, group: &Group, what: &str) {
+        let start = Instant::now();
+        group.fail_over();
+        self.goes_on();
+        self.gaps.push((what.to_owned(), self.load.ledger.longest_gap(start)));
+    }
+
+    /// The load goes on; everything stands; primary and replicas are equal.
+    fn check(&mut self, group: &Group, what: &str) {
+        self.goes_on();
+        let faults = self.standing.check(&mut self.caller);
+        self.faults.extend(faults.into_iter().map(|fault| format!("{what}: {fault}")));
+        self.standing.next_stage(&mut self.caller);
+        for (primary, replicas) in group.shards() {
+            for replica in replicas {
+                let result = compare(&group.servers[primary], &group.servers[replica]);
+                self.compared += result.keys;
+                self.different += result.different.len();
+                let lines = result.different.into_iter();
+                self.faults.extend(lines.map(|line| format!("{what}: {line}")));
+            }
+        }
+        for server in &group.servers {
+            // Unknown to the module of the first level.
+            let refused = server.info("dlock").remove("records_refused").unwrap_or_default();
+            if !["", "0"].contains(&&*refused) {
+                self.faults.push(format!("{what}: {refused} records refused"));
+            }
+            let log = server.log();
+            let refusal = log.lines().find(|line| line.contains("cannot be replayed"));
+            self.faults.extend(refusal.map(|line| format!("{what}: {line}")));
+        }
+    }
+
+    fn goes_on(&self) {
+        let before = self.load.ledger.grants();
+        wait_until("the load to go on", || self.load.ledger.grants() >= before + GRANTS);
+    }
+
+    fn end(mut self, server: &str, group: &Group) {
+        let done = self.load.stop();
+        self.faults.extend(self.load.ledger.faults());
+        println!(
+            "{server}, {} servers: {done}; {} of {} restarts resynchronized in part; {} of {} keys differed; {} of {} \
+             held locks went to strangers",
+            group.servers.len(),
+            self.partly,
+            self.restarts,
+            self.different,
+            self.compared,
+            self.standing.strangers,
+            self.standing.asked
+        );
+        for (what, gap) in &self.gaps {
+            println!("  longest time without a grant of a lock: {} ms, {what}", gap.as_millis());
+        }
+        let shown = self.faults.len().min(20);
+        assert!(
+            self.faults.is_empty(),
+            "{} faults:\n{}",
+            self.faults.len(),
+            self.faults[..shown].join("\n")
+        );
+    }
+}
