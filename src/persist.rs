@@ -119,6 +119,9 @@ fn load_value(
         shell.machine.learn_token(token);
         shell.learn_level(Level::of(payload).unwrap_or_default());
     });
+    if origin == Origin::Loading && value.is_of_earlier_module() {
+        OF_EARLIER_MODULE.store(true, Relaxed);
+    }
     value.from_snapshot = origin != Origin::Restore;
     if let (Some(name), Some(db)) = (name, db) {
         let waiters = value.waiters();
@@ -210,11 +213,27 @@ pub fn log_refusal(origin: Origin, why: &str) {
 /// Whether an RDB file was loaded, other than the first part of an AOF or a full synchronization.
 static SNAPSHOT: AtomicBool = AtomicBool::new(false);
 
+/// Whether a module before level 1 seems to have written the file that was loaded.
+static OF_EARLIER_MODULE: AtomicBool = AtomicBool::new(false);
+
 /// The server loads a file of its own in place of all data.
 pub fn file_begins(is_snapshot: bool) {
+    OF_EARLIER_MODULE.store(false, Relaxed);
     SNAPSHOT.fetch_or(is_snapshot, Relaxed);
     let _ = shell::with(|shell| shell.machine.begin_file());
 }
+
+/// A replica that starts from a file of a module before level 1 is diverged until it synchronizes in full.
+pub fn doubt_at_start(machine: &mut Machine) {
+    if machine.role() == Role::Replica && OF_EARLIER_MODULE.load(Relaxed) {
+        machine.doubt_file();
+        log(ffi::Level::Warning, STARTED_FROM_EARLIER);
+    }
+}
+
+const STARTED_FROM_EARLIER: &str = "started as a replica from a file of a module before record level 1: such a module \
+    skips records that it cannot read; nothing is granted here before a full synchronization: stop the server, empty \
+    its data folder, and start it again";
 
 /// Warns at the start of a primary that grants may have been lost: its data set comes from an RDB file, and neither
 /// an AOF nor a quarantine covers what the file lacks.
@@ -307,6 +326,10 @@ fn learn(Beside { token, spent, standing }: Beside, origin: Origin) -> bool {
                 sync.divergence = standing.divergence;
             }
             None => shell.machine.stand_as_file(standing),
+        }
+        // Only modules of level 1 and later write requests beside the keys, which come before this.
+        if spent.is_some() {
+            OF_EARLIER_MODULE.store(false, Relaxed);
         }
         match (spent, origin) {
             (Some(spent), Origin::Loading) => shell.machine.replace_spent(Some(spent)),

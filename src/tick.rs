@@ -88,6 +88,7 @@ fn begin(ctx: Ctx<'_>, shell: &mut Shell, now: Now) {
     if !shell.started {
         shell.started = true;
         persist::warn_at_start(ctx, &shell.machine);
+        persist::doubt_at_start(&mut shell.machine);
         shell.machine.loaded(now);
         if shell.machine.role() == Role::Primary {
             shell.machine.begin_quarantine(now.mono);

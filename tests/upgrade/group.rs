@@ -1,6 +1,7 @@
 //! Groups of servers, and the steps that an operator takes with them (docs/upgrade.md).
 
 use std::{
+    fs,
     path::Path,
     time::{Duration, Instant},
 };
@@ -26,6 +27,15 @@ pub const AOF: [&str; 2] = ["appendonly", "yes"];
 pub struct Group {
     pub servers: Vec<Server>,
     way: FailoverBy,
+}
+
+/// What a server starts with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataFolder {
+    /// With the file that it wrote when it ended.
+    Kept,
+    /// With nothing, so that it synchronizes in full.
+    Emptied,
 }
 
 /// Who makes a replica the primary.
@@ -92,6 +102,11 @@ impl Group {
     /// Restarts a replica with another module; returns when it follows its primary. Returns whether it resynchronized
     /// in part.
     pub fn restart_replica(&mut self, n: usize, module: &Path) -> bool {
+        self.restart_replica_with(n, module, DataFolder::Kept)
+    }
+
+    /// As [`Group::restart_replica`], with its data folder as it is or emptied.
+    pub fn restart_replica_with(&mut self, n: usize, module: &Path, data: DataFolder) -> bool {
         let server = &mut self.servers[n];
         // After a full synchronization a server writes its append-only file from the start, and refuses SHUTDOWN.
         wait_until("the append-only file", || {
@@ -100,6 +115,9 @@ impl Group {
         });
         server.shutdown(&[]);
         server.replace_module(module);
+        if data == DataFolder::Emptied {
+            fs::remove_file(server.dir().join("dump.rdb")).expect("a file in a folder of ours");
+        }
         let logged = server.log().len();
         server.start_again();
         self.wait_follows(n);

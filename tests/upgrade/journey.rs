@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dlock_testing::{Profile, Reply as _, module_of_commit, module_path, wait_until};
+use dlock_testing::{Profile, Reply as _, Server, module_of_commit, module_path, wait_until};
 
 use crate::{caller::Caller, compare::compare, group::Group, load::Load, standing::Standing};
 
@@ -33,7 +33,7 @@ struct Run {
     gaps: Vec<(String, Duration)>,
 }
 
-/// Upgrade, downgrade, upgrade, and a failover there and back. Each step is checked.
+/// Upgrade, downgrade, upgrade, level 2, restarts and a failover there. Each step is checked.
 pub fn journey(server: &str, mut group: Group) {
     let (old, new) = (first_module(), module_path(Profile::Checked));
     let addresses = group.addresses();
@@ -53,11 +53,14 @@ pub fn journey(server: &str, mut group: Group) {
     run.change(&mut group, &old, "downgrade");
     run.change(&mut group, new, "second upgrade");
 
-    for what in ["another failover", "a failover back"] {
-        run.fail_over(&group, what);
-        run.check(&group, what);
-    }
+    run.raise_level(&group);
+    run.change(&mut group, new, "restarts at level 2");
     run.end(server, &group);
+}
+
+/// The level in force.
+fn level(server: &Server) -> i64 {
+    server.info_number("dlock_keys", "record_level")
 }
 
 impl Run {
@@ -90,6 +93,18 @@ impl Run {
         group.fail_over();
         self.goes_on();
         self.gaps.push((what.to_owned(), self.load.ledger.longest_gap(start)));
+    }
+
+    /// Level 2 on every primary; replicas learn of it from the records.
+    fn raise_level(&mut self, group: &Group) {
+        let levels: Vec<_> = group.servers.iter().map(level).collect();
+        assert!(levels.iter().all(|&level| level == 1), "nothing raised it so far: {levels:?}");
+        for (primary, _) in group.shards() {
+            group.servers[primary].ask("CONFIG SET dlock.record-level 2").ok();
+        }
+        self.goes_on();
+        wait_until("level 2 on all servers", || group.servers.iter().all(|one| level(one) == 2));
+        self.check(group, "level 2");
     }
 
     /// The load goes on; everything stands; primary and replicas are equal.
@@ -126,6 +141,7 @@ impl Run {
 
     fn end(mut self, server: &str, group: &Group) {
         let done = self.load.stop();
+        assert!(group.servers.iter().all(|server| level(server) == 2), "the level stays");
         self.faults.extend(self.load.ledger.faults());
         println!(
             "{server}, {} servers: {done}; {} of {} restarts resynchronized in part; {} of {} keys differed; {} of {} \

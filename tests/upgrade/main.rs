@@ -21,9 +21,9 @@ mod standing;
 use dlock_testing::Binary;
 
 use self::{
-    group::{AOF, Group, RDB},
+    group::{AOF, DataFolder, Group, RDB},
     journey::{first_module, journey},
-    old_way::{Outcome, Restart},
+    old_way::Outcome,
 };
 
 /// Makes a test of each function for each server.
@@ -71,10 +71,9 @@ fn a_cluster_is_upgraded_and_downgraded_under_load(server: &str) {
     journey(server, Group::cluster(&Binary::named(server), &first_module(), &RDB));
 }
 
-/// The documented way: the primary is equal to the earlier module's replica and to the restarted server, which then
-/// grants no held lock.
+/// The documented way.
 fn a_former_primary_of_an_earlier_module_starts_with_an_empty_folder(server: &str) {
-    let outcome = old_way::upgrade(server, Restart::WithAnEmptyFolder);
+    let outcome = old_way::upgrade(server, DataFolder::Emptied);
     println!("{server}, with an empty folder: {outcome}");
     assert_shows_the_defect(&outcome);
     assert_eq!((outcome.restarted, outcome.refused, outcome.strangers), (0, 0, 0));
@@ -83,10 +82,10 @@ fn a_former_primary_of_an_earlier_module_starts_with_an_empty_folder(server: &st
 fn a_former_primary_of_an_earlier_module_that_keeps_its_file_grants_nothing_or_is_equal(
     server: &str,
 ) {
-    let outcome = old_way::upgrade(server, Restart::FromItsFile);
+    let outcome = old_way::upgrade(server, DataFolder::Kept);
     println!("{server}, from its file: {outcome}");
     assert_shows_the_defect(&outcome);
-    assert!(outcome.restarted == 0 || outcome.refused > 0, "differs, and says nothing");
+    assert!(outcome.restarted == 0 || outcome.refused > 0, "it differs, and says nothing");
     assert_eq!(outcome.strangers, 0);
 }
 

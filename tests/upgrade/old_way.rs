@@ -1,7 +1,7 @@
 //! What came of an upgrade from a module before the first level: such a module refuses records that it cannot read, and
 //! only its log says so.
 
-use std::{fmt, fs};
+use std::fmt;
 
 use dlock_testing::{
     Binary, Profile, Reply as _, Server, module_of_commit, module_path, redis::Value,
@@ -9,7 +9,7 @@ use dlock_testing::{
 
 use crate::{
     caller::{Caller, call},
-    group::Group,
+    group::{DataFolder, Group},
 };
 
 /// A module before the first level. It knows no finished requests, which records of later modules list.
@@ -19,15 +19,6 @@ const EARLIER: &str = "b7257aa";
 const LOCKS: u64 = 92;
 const CHANGED: u64 = 12;
 const NEW: u64 = 6;
-
-/// How a former primary with the earlier module starts with this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Restart {
-    /// From its RDB file.
-    FromItsFile,
-    /// With an empty data folder, as docs/upgrade.md says.
-    WithAnEmptyFolder,
-}
 
 /// What came of it.
 #[derive(Debug)]
@@ -63,14 +54,14 @@ impl fmt::Display for Outcome {
 }
 
 /// The upgrade of a pair from the earlier module, and a failover back to the former primary.
-pub fn upgrade(server: &str, restart: Restart) -> Outcome {
+pub fn upgrade(server: &str, former: DataFolder) -> Outcome {
     let (earlier, new) = (module_of_commit(EARLIER), module_path(Profile::Checked));
     let mut group = Group::plain_pair(&Binary::named(server), &earlier);
     let mut caller = Caller::new(&group.addresses());
     for n in 0..LOCKS - NEW {
         granted(&mut caller, n, "holder");
     }
-    group.restart_replica(1, new);
+    group.restart_replica_with(1, new, DataFolder::Emptied);
     let upgraded_replica = different(&group, 0);
     group.fail_over();
     for n in 0..CHANGED {
@@ -84,14 +75,7 @@ pub fn upgrade(server: &str, restart: Restart) -> Outcome {
         granted(&mut caller, n, "new");
     }
     let earlier_replica = different(&group, 1);
-    let former = &mut group.servers[0];
-    former.shutdown(&[]);
-    former.replace_module(new);
-    if restart == Restart::WithAnEmptyFolder {
-        fs::remove_file(former.dir().join("dump.rdb")).expect("a file in a folder of ours");
-    }
-    former.start_again();
-    former.wait_linked();
+    group.restart_replica_with(0, new, former);
     let restarted = different(&group, 1);
     let refused = group.servers[0].info("dlock").remove("records_refused");
     group.fail_over();

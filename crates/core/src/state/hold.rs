@@ -232,6 +232,12 @@ impl Hold {
         self.extras.as_ref().map_or(&[], |extras| extras.requests.as_bytes())
     }
 
+    /// Whether a module before level 1 wrote it: one of its requests does not say what it did.
+    pub(crate) fn is_of_earlier_module(&self) -> bool {
+        let mut requests = self.extras.iter().flat_map(|extras| extras.requests.iter());
+        requests.any(|(_, did)| did == Did::Unknown)
+    }
+
     /// Hashes of its requests, each with its owner.
     pub(crate) fn requests_by_hash(&self) -> BTreeSet<u64> {
         let known = self.extras.iter().flat_map(|extras| extras.requests.iter());

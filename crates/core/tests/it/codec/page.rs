@@ -52,3 +52,14 @@ fn the_table_of_the_page_covers_every_byte() {
     let bytes: Vec<u8> = pairs.map(|pair| u8::from_str_radix(pair, 16).expect("digits")).collect();
     assert_eq!(bytes, example(&page));
 }
+
+/// Before level 1, the byte in front of a request id was its length.
+#[test]
+fn a_value_of_an_earlier_module_is_recognized() {
+    let page = fs::read_to_string(PAGE).expect("docs/format.md");
+    let mut payload = example(&page)[12..12 + 0x32].to_vec();
+    assert!(!record::decode(&payload, NOW).expect("a payload").is_of_earlier_module());
+    let entry = payload.windows(3).position(|bytes| bytes == b"\x81r1").expect("the request id");
+    payload[entry] = 2;
+    assert!(record::decode(&payload, NOW).expect("a payload").is_of_earlier_module());
+}
