@@ -199,12 +199,14 @@ impl Events for Registry {
     fn message(&self, text: &[u8]) {
         match Message::parse(text) {
             Some(Message::Hold { event, db, id, owner, reqid, key }) if db == self.db => {
-                let acquire = self.waiters.find(key, owner);
+                let acquires = self.waiters.find(key, owner, reqid);
                 let how = match event {
                     Event::Granted => {
-                        if let Some(acquire) = acquire {
-                            acquire.announce(id, reqid);
-                        }
+                        acquires.iter().for_each(|acquire| acquire.announce(id, reqid));
+                        return;
+                    }
+                    Event::Replaced => {
+                        acquires.iter().for_each(|acquire| acquire.report_replaced(reqid));
                         return;
                     }
                     Event::Broken => Lost::Broken,
@@ -213,7 +215,7 @@ impl Events for Registry {
                     Event::Expired => Lost::Expired,
                 };
                 // First the acquire, then the holds: an acquire looks for such messages after its hold is tracked.
-                if let Some(acquire) = acquire {
+                for acquire in acquires {
                     acquire.report_ended(id, key, how);
                 }
                 for hold in self.holds.named(id, key) {

@@ -54,6 +54,11 @@ impl PendingAcquire {
                             None => break,
                         }
                     }
+                    Some(Announcement::Replaced) => {
+                        // CANCEL would end the wait of the later request.
+                        self.may_remain.store(false, Ordering::Relaxed);
+                        return Err(Error::replaced(self.key(), &self.owner));
+                    }
                     // It says nothing for certain. The server knows.
                     Some(Announcement::Other) => break,
                     None => {}
