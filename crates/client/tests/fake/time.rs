@@ -193,3 +193,20 @@ async fn idle_dedicated_connections_close() {
     assert_eq!(server.connections(), before);
     let _ = guard.release().await.unwrap();
 }
+
+/// A bound hold of a server that does not answer is lost before the server could free it; one answer in time keeps it.
+#[tokio::test(start_paused = true)]
+async fn a_bound_hold_counts_from_the_last_answer() {
+    let (server, client) = start().await;
+    let bind = Duration::from_secs(2);
+    let guard = client.lock("k").bind(bind).acquire().await.unwrap();
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(guard.lost_now(), None);
+    assert!(guard.valid_for() < bind);
+    let start = Instant::now();
+    server.set_frozen(true);
+    let _ = guard.lost().await;
+    let known = start.elapsed();
+    assert!(known < bind && known > bind / 3, "{known:?}");
+    server.set_frozen(false);
+}
