@@ -203,7 +203,7 @@ async fn a_hold_with_a_fixed_lease_is_bound_again() {
     proxy.cut(Cut::Reset);
     for (variant, guard) in &guards {
         until("it to be bound again", || ![0, before].contains(&bound(*variant))).await;
-        until("more time than the binding leaves", || guard.valid_for() > rest).await;
+        assert_eq!(guard.lost_now(), None, "{variant:?}");
     }
     let tied = Instant::now();
     until("the time of the binding to elapse", || tied.elapsed() > rest).await;
@@ -236,9 +236,9 @@ async fn a_dead_node_unties_nothing_elsewhere() {
     }
     nodes.node(0).kill9();
     assert_eq!(within("lost()", guards[0].lost()).await, Lost::Expired);
+    tokio::time::sleep(rest).await;
     for guard in &guards[1..] {
         assert_eq!(guard.lost_now(), None);
-        assert!(guard.valid_for() > rest, "{guard:?}");
     }
     drop(guards);
     nodes.all()[1..].iter().for_each(Server::left_over_check);
@@ -284,7 +284,6 @@ async fn a_hold_is_bound_again_where_its_slot_went() {
         .await;
         println!("asks: {asks}: bound again {:?} after the failover", failover.elapsed());
         assert_eq!(guard.lost_now(), None);
-        until("more time than the binding leaves", || guard.valid_for() > rest).await;
         let _ = within("a release", guard.release()).await.unwrap();
         nodes.all()[primary].left_over_check();
     }

@@ -83,7 +83,7 @@ async fn twenty_candidates_with_kills_and_a_failover() {
         let led = led.clone();
         let election = client.election("e").value(format!("candidate-{n}"));
         candidates.push(tokio::spawn(async move {
-            match election.bind(Duration::from_millis(500)).campaign().await {
+            match election.campaign().await {
                 Ok(leadership) => {
                     led.lock().unwrap().push(leadership.token());
                     let how = leadership.lost().await;
@@ -182,7 +182,7 @@ async fn a_leader_that_is_cut_off_is_followed_after_its_bind_time() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
     let dying = Client::connect(&proxy.url()).await.unwrap();
-    let bind = Duration::from_millis(50);
+    let bind = Duration::from_millis(100);
     let leadership = dying.election("e").value("a").bind(bind).campaign().await.unwrap();
     let client = Client::connect(&server.url()).await.unwrap();
     let (seen, observer) = observe(&client.election("e"));

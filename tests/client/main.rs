@@ -25,6 +25,7 @@ mod flushed;
 mod forged;
 mod gone;
 mod latch;
+mod leaders;
 mod load;
 mod lock;
 mod max_hold;

@@ -1,12 +1,12 @@
 //! Task owners: re-entry and deadlocks across the locks of one task.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use dlock_client::{Error, ErrorKind, Owner, Released};
+use dlock_client::{Client, Error, ErrorKind, Owner, Released};
 use dlock_testing::{Reply as _, Server};
 use redis::Value;
 
-use crate::support::{number, start, until, within};
+use crate::support::{WAITS, number, start, until, within};
 
 /// What two tasks lock, in opposite orders.
 #[derive(Clone, Copy, Debug)]
@@ -172,5 +172,49 @@ fn threads_have_owners_too() {
     assert_eq!((inner.owner(), inner.token()), (task.name(), outer.token()));
     assert!(client.owner("other").lock("a").try_acquire().unwrap().is_none());
     drop((outer, inner));
+    server.left_over_check();
+}
+
+/// Two tasks under one name: the earlier is told at once, with every way to wait, in one client and in two. It does not
+/// ask again, which would take the place back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_earlier_of_two_tasks_of_an_owner_is_told_at_once() {
+    let (server, client) = start().await;
+    let other = Client::connect(&server.url()).await.unwrap();
+    for (n, (first, second)) in
+        WAITS.into_iter().flat_map(|first| WAITS.map(|second| (first, second))).enumerate()
+    {
+        for (latter, family) in [(&client, "DLOCK"), (&other, "DLOCK"), (&client, "DFAIR")] {
+            let key = format!("k{n}");
+            let lock = |client: &Client| match family {
+                "DFAIR" => client.fair_lock(&key).owner("o"),
+                _ => client.lock(&key).owner("o"),
+            };
+            let case = format!("{first:?}, then {second:?}, {family}");
+            let waiter = || {
+                let all = server.cmd(&[&format!("{family}.WAITERS"), &key]).items();
+                all.first().map_or(0, |waiter| number(waiter, "client-id"))
+            };
+            let holder = match family {
+                "DFAIR" => client.fair_lock(&key).acquire().await.unwrap(),
+                _ => client.lock(&key).acquire().await.unwrap(),
+            };
+            let waits = lock(&client).wait(first);
+            let earlier = tokio::spawn(async move { waits.acquire().await });
+            until("the earlier to wait", || waiter() != 0).await;
+            let asked = Instant::now();
+            let waits = lock(latter).wait(second);
+            let later = tokio::spawn(async move { waits.acquire().await });
+            let error = within("the earlier", earlier).await.unwrap().unwrap_err();
+            let told = asked.elapsed();
+            assert_eq!(error.kind(), ErrorKind::Replaced, "{case}: {error}");
+            assert!(told < Duration::from_secs(3), "{case}: told after {told:?}");
+            assert!(error.to_string().contains(&key), "{error}");
+            let _ = holder.release().await.unwrap();
+            let guard = within("the later", later).await.unwrap().unwrap();
+            assert_eq!(guard.release().await.unwrap(), Released::Remaining(0), "{case}");
+        }
+    }
+    other.close().await.unwrap();
     server.left_over_check();
 }

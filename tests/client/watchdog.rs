@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dlock_client::{Client, Guard, Lost};
+use dlock_client::{Client, ErrorKind, Guard, Lost};
 use dlock_testing::{Proxy, Reply as _, SOON, Server, Way, args};
 
 use crate::support::{Variant, for_each_variant, number, start, until, within};
@@ -372,4 +372,32 @@ async fn share(server: Arc<Server>, client: Client, variant: Variant) {
     }
     drop(outer);
     until("the release", || variant.is_free(&server, key)).await;
+}
+
+/// A watched hold with a shorter lease than the client's is renewed in time: after `renew`, and of an election.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shorter_lease_is_renewed_more_often() {
+    let (server, client) = start().await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    guard.renew(LEASE).await.unwrap();
+    let leadership = client.election("e").lease(LEASE).campaign().await.unwrap();
+    let permit = client.semaphore("s").limit(1).acquire().await.unwrap();
+    permit.renew(LEASE).await.unwrap();
+    let start = Instant::now();
+    while start.elapsed() < LEASE * 3 {
+        let lost = [guard.lost_now(), leadership.lost_now(), permit.lost_now()];
+        assert_eq!(lost, [None; 3], "after {:?}", start.elapsed());
+        for key in ["k", "e"] {
+            let left = number(&server.cmd(&["DLOCK.INFO", key]), "ttl-ms");
+            assert!((1..=3000).contains(&left), "{key} has {left} ms left");
+        }
+        tokio::time::sleep(LEASE / 10).await;
+    }
+    // A longer one is renewed as the client's.
+    guard.renew(LEASE * 30).await.unwrap();
+    assert!(guard.valid_for() > LEASE * 20);
+    let short = client.election("short").lease(Duration::from_millis(29)).campaign().await;
+    assert_eq!(short.unwrap_err().kind(), ErrorKind::Invalid);
+    drop((guard, leadership, permit));
+    server.left_over_check();
 }

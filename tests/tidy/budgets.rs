@@ -46,6 +46,7 @@ pub const SLEEPS: &[(&str, usize)] = &[
     ("tests/chaos/checks/replicas.rs", 1),
     ("tests/chaos/crowd.rs", 3),
     ("tests/client/faults/finished.rs", 2),
+    ("tests/client/leaders.rs", 1),
     ("tests/client/quorum.rs", 3),
     ("tests/client/tools.rs", 2),
     ("tests/client/watchdog.rs", 2),

@@ -89,10 +89,10 @@ async fn attempt(handle: &Handle, deadline: Deadline) -> Result<Option<Hold>, Er
             None => return Ok(None),
         }
     }
-    let sent = grant.sent;
+    let sent = grant.sent.clone();
     let hold = pending.track(grant);
     pending.may_remain.store(false, Ordering::Relaxed);
-    if hold.tracked.is_bound() && (sent.over == 0 || sent.over != pending.sent_now().over) {
+    if hold.tracked.bind().is_some() && !pending.is_up(&sent) {
         // The disconnect handler may have run before this hold was registered.
         hold.unbind(sent.at);
     }

@@ -26,7 +26,12 @@ impl BackOff {
     }
 
     pub(crate) async fn pause(&mut self) {
-        let pause = self.next.mul_f64(0.5 + crate::random::fraction());
+        self.pause_within(Duration::MAX).await;
+    }
+
+    /// The same, but at most this long, before it varies.
+    pub(crate) async fn pause_within(&mut self, longest: Duration) {
+        let pause = self.next.min(longest).mul_f64(0.5 + crate::random::fraction());
         self.next = (self.next * 2).min(self.longest);
         tokio::time::sleep(pause).await;
     }

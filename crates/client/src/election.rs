@@ -24,6 +24,8 @@ const PAUSES: BackOff = BackOff::new(Duration::from_millis(10), Duration::from_m
 
 /// How long a leader that lost its connection still leads, unless it says otherwise.
 const BIND: Duration = Duration::from_secs(2);
+/// A leader that must know before the next one leads needs some time.
+const BIND_MIN: Duration = Duration::from_millis(100);
 
 /// An election under one name: of all candidates, one leads at a time. The others wait in order of arrival.
 ///
@@ -64,11 +66,20 @@ impl Election {
         Self { lock: self.lock.label(value) }
     }
 
-    /// How long this candidate still leads after its connection is lost, 0 to 365 days, default 2 s: the time without a
-    /// leader after its process or machine dies. It has to be long enough to connect again; see [`Lock::bind`].
+    /// How long this candidate still leads after its connection is lost, 100 ms (less counts as that) to 365 days,
+    /// default 2 s: the time without a leader after its process dies. It has to be long enough to connect again, and a
+    /// server that answers nothing for that time ends the leadership; see [`Lock::bind`].
     #[must_use]
     pub fn bind(self, rest: Duration) -> Self {
-        Self { lock: self.lock.bind(rest) }
+        Self { lock: self.lock.bind(rest.max(BIND_MIN)) }
+    }
+
+    /// The lease of the leadership, 30 ms to 365 days, which the client renews every third of it: the time without a
+    /// leader after its machine vanishes or its process stops (SIGSTOP), so that no connection closes. Without this, it
+    /// is the lease of the client ([`ClientBuilder::lease`](crate::ClientBuilder::lease)).
+    #[must_use]
+    pub fn lease(self, lease: Duration) -> Self {
+        Self { lock: self.lock.renewed_lease(lease) }
     }
 
     /// Waits in the queue of candidates, and leads.

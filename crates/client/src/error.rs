@@ -141,6 +141,11 @@ impl Error {
         Self::new(ErrorKind::Unavailable, text)
     }
 
+    pub(crate) fn replaced(key: &[u8], owner: &[u8]) -> Self {
+        let text = format!("{} asked again for {} with another call", quote(owner), quote(key));
+        Self::new(ErrorKind::Replaced, text).of_key(key)
+    }
+
     pub(crate) fn closed() -> Self {
         Self::new(ErrorKind::Closed, "the client was closed")
     }

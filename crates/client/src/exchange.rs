@@ -138,7 +138,7 @@ impl Routes {
         let answer_by = until.min(Instant::now() + self.ctx.settings.response_timeout);
         match timeout_at(answer_by, self.answer(call.draft, &mut live, channel)).await {
             Ok(Ok(value)) => {
-                server.link.answered(sent);
+                live.pulse.answered(sent);
                 Ok(value)
             }
             Ok(Err(error)) => Box::pin(self.after(error, call, &server, &live)).await,

@@ -101,6 +101,11 @@ impl Hold {
         registry.renew_now();
     }
 
+    /// The lease of holds without a lease of their own.
+    fn usual_lease(&self) -> Duration {
+        self.core.ctx.settings.lease
+    }
+
     /// The shared connection to its server that is up; 0: none.
     fn connection(&self) -> u64 {
         self.core.routes.connection(self.key())
@@ -109,11 +114,15 @@ impl Hold {
     /// The reply to a renewal, or none.
     pub(crate) fn end_renewal(&self, renewal: InflightRenewal, reply: RenewalReply) {
         // Read before the state is locked: if the connection is lost in between, the state counts that.
-        let connection = self.connection();
+        let up = self.core.routes.pulse(self.key());
         telemetry::renewed(reply);
-        let change = self.tracked.state().end_renewal(Moment::now(), renewal, reply, connection);
+        let (change, renew_at) = {
+            let mut state = self.tracked.state();
+            (state.end_renewal(renewal, reply, up), state.renew_at(self.usual_lease()))
+        };
         self.core.registry.apply(&self.tracked, change);
-        if matches!(reply, RenewalReply::Accepted | RenewalReply::AcceptedCopy) {
+        self.core.registry.renew_by(renew_at);
+        if reply.is_accepted() {
             // A sibling may have been granted after this renewal was sent.
             self.core.registry.not_after(&self.siblings(), renewal.until());
         }
@@ -207,11 +216,12 @@ impl Hold {
         if let Some(lost) = self.lost_now() {
             return Err(Error::lost(lost).of_key(self.key()));
         }
-        let lease = {
+        let (lease, renew_at) = {
             let mut state = self.tracked.state();
             state.set_lease(lease);
-            state.capped_lease(Moment::now(), lease)
+            (state.capped_lease(Moment::now(), lease), state.renew_at(self.usual_lease()))
         };
+        self.core.registry.renew_by(renew_at);
         match self.send_renewal(self.renewal(lease, self.connection())).await {
             // It may have expired while the reply was on its way.
             Ok(()) => {

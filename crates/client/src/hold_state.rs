@@ -51,7 +51,20 @@ pub(crate) struct InflightRenewal {
     disconnects: u64,
 }
 
+impl LeaseTerms {
+    /// The time of a binding for which its connection is probed. A hold that ends with its connection is not certain
+    /// for any time after a probe.
+    pub(crate) fn probed(self) -> Option<Duration> {
+        self.bind.filter(|bind| !bind.is_zero())
+    }
+}
+
 impl InflightRenewal {
+    /// It was sent over that shared connection.
+    pub(crate) fn is_over(self, generation: u64) -> bool {
+        self.over == generation
+    }
+
     /// The hold is certain until then if the server accepts this renewal.
     pub(crate) fn until(self) -> Moment {
         self.sent.after(certain(self.lease))
@@ -71,6 +84,12 @@ pub(crate) enum RenewalReply {
     Closed,
     /// No reply in time: a copy may arrive at any later time.
     Unknown,
+}
+
+impl RenewalReply {
+    pub(crate) fn is_accepted(self) -> bool {
+        matches!(self, Self::Accepted | Self::AcceptedCopy)
+    }
 }
 
 /// Renewals that may still arrive at the server, over connections that this side has given up. One that arrives after a
@@ -111,12 +130,23 @@ enum Phase {
     Ended,
 }
 
-/// See the module's documentation.
+/// When to renew a hold that lasts for less than the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RenewAt {
+    /// From then on together with another one.
+    pub(crate) from: Moment,
+    pub(crate) by: Moment,
+    /// After that it is time for the next renewal.
+    pub(crate) within: Duration,
+}
+
+/// See the module's documentation. A bound hold is certain for its binding after its connection was last known alive:
+/// methods that depend on that get the moment as `alive`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct HoldState {
     terms: LeaseTerms,
     phase: Phase,
-    /// The hold is certain until then.
+    /// The hold is certain until then, as far as its lease and lost connections tell.
     deadline: Moment,
     /// The end of the lease, ignoring any shortening after a disconnect.
     lease_ends: Moment,
@@ -126,6 +156,8 @@ pub(crate) struct HoldState {
     disconnects: u64,
     /// Renewals sent.
     renewals: u64,
+    /// When the last of them was sent, or the hold was granted.
+    renewed: Moment,
     /// Renewals without a reply, oldest first.
     inflight: Vec<InflightRenewal>,
     stray: Option<Stray>,
@@ -133,8 +165,8 @@ pub(crate) struct HoldState {
 }
 
 impl HoldState {
-    /// A hold that is certain until `deadline`.
-    pub(crate) fn new(terms: LeaseTerms, deadline: Moment) -> Self {
+    /// A hold of this moment that is certain until `deadline`.
+    pub(crate) fn new(terms: LeaseTerms, now: Moment, deadline: Moment) -> Self {
         let deadline = terms.ends_by.map_or(deadline, |ends_by| ends_by.min(deadline));
         Self {
             terms,
@@ -144,6 +176,7 @@ impl HoldState {
             unbound: false,
             disconnects: 0,
             renewals: 0,
+            renewed: now,
             inflight: Vec::new(),
             stray: None,
             release_begun: false,
@@ -154,8 +187,12 @@ impl HoldState {
         self.terms
     }
 
-    pub(crate) fn deadline(&self) -> Moment {
-        self.deadline
+    /// The hold is certain until then.
+    pub(crate) fn deadline(&self, alive: Moment) -> Moment {
+        match self.terms.probed() {
+            Some(bind) if !self.unbound => self.deadline.min(alive.after(certain(bind))),
+            _ => self.deadline,
+        }
     }
 
     /// Lost, or being released.
@@ -172,13 +209,29 @@ impl HoldState {
     }
 
     /// How long the hold is certain from `now` if nothing renews it.
-    pub(crate) fn valid_for(&self, now: Moment) -> Duration {
-        if self.has_ended() { Duration::ZERO } else { self.deadline.since(now) }
+    pub(crate) fn valid_for(&self, now: Moment, alive: Moment) -> Duration {
+        if self.has_ended() { Duration::ZERO } else { self.deadline(alive).since(now) }
     }
 
-    /// How long from `now` it is to last: as it was before it lost its connection, if the watchdog binds it again.
+    /// How long from `now` its lease is to last: as it was before it lost its connection, if the watchdog binds it
+    /// again.
     pub(crate) fn wanted_for(&self, now: Moment) -> Duration {
-        if self.is_unbound() { self.lease_ends.since(now) } else { self.valid_for(now) }
+        let until = if self.unbound { self.lease_ends } else { self.deadline };
+        if self.has_ended() { Duration::ZERO } else { until.since(now) }
+    }
+
+    /// When the watchdog is to renew it next, or to bind it again; None: never, or with all holds, because it lasts for
+    /// `usual`. A hold that a stray renewal may unbind is certain for less than its lease.
+    pub(crate) fn renew_at(&self, usual: Duration) -> Option<RenewAt> {
+        let lease = self.terms.watched.then_some(self.terms.lease);
+        let bind = self.terms.probed().filter(|_| self.unbound);
+        let lasts = lease.into_iter().chain(bind).min()?;
+        let renew_at = RenewAt {
+            from: self.renewed.after(lasts / 4),
+            by: self.renewed.after(lasts / 3),
+            within: lasts / 3,
+        };
+        (lasts < usual && !self.has_ended()).then_some(renew_at)
     }
 
     /// The watchdog has to bind it to the current connection.
@@ -187,11 +240,12 @@ impl HoldState {
     }
 
     /// Lost by its deadline, whether or not a timer has noticed.
-    pub(crate) fn expire(&mut self, now: Moment) -> Change {
-        if now < self.deadline {
+    pub(crate) fn expire(&mut self, now: Moment, alive: Moment) -> Change {
+        if now < self.deadline(alive) {
             return Change::Nothing;
         }
-        let is_max_hold = self.terms.ends_by.is_some_and(|ends_by| ends_by <= self.deadline);
+        let deadline = self.deadline(alive);
+        let is_max_hold = self.terms.ends_by.is_some_and(|ends_by| ends_by <= deadline);
         self.lose(if is_max_hold { Lost::MaxHold } else { Lost::Expired })
     }
 
@@ -237,8 +291,9 @@ impl HoldState {
     }
 
     /// The hold is bound, and a lost connection shortens it to this time.
-    pub(crate) fn bind_within(&mut self, bind: Duration) {
+    pub(crate) fn bind_within(&mut self, bind: Duration) -> Change {
         self.terms.bind = Some(bind);
+        if self.has_ended() { Change::Nothing } else { Change::Earlier }
     }
 
     /// The lease of a renewal that only binds the hold to a connection: the rest of its lease, at least 1 ms.
@@ -255,6 +310,7 @@ impl HoldState {
         over: u64,
     ) -> (InflightRenewal, Change) {
         self.renewals += 1;
+        self.renewed = now;
         let number = self.renewals;
         let renewal =
             InflightRenewal { number, sent: now, lease, over, disconnects: self.disconnects };
@@ -266,23 +322,24 @@ impl HoldState {
         (renewal, self.not_after(renewal.until()))
     }
 
-    /// The reply to that renewal; `connection` is the shared connection that is up (0: none). A hold that expired in
-    /// the meantime stays lost, because other tasks may have been told so.
+    /// The reply to that renewal; `connection` is the shared connection that is up (0: none), and was alive at `alive`.
+    /// A hold that expired in the meantime stays lost, because other tasks may have been told so.
     pub(crate) fn end_renewal(
         &mut self,
         now: Moment,
         renewal: InflightRenewal,
         reply: RenewalReply,
         connection: u64,
+        alive: Moment,
     ) -> Change {
         self.inflight.retain(|other| other.number != renewal.number);
         if matches!(reply, RenewalReply::AcceptedCopy | RenewalReply::Unknown) {
             self.add_stray(renewal);
         }
-        if !matches!(reply, RenewalReply::Accepted | RenewalReply::AcceptedCopy) {
+        if !reply.is_accepted() {
             return Change::Nothing;
         }
-        if let lost @ Change::Lost(_) = self.expire(now) {
+        if let lost @ Change::Lost(_) = self.expire(now, alive) {
             return lost;
         }
         if self.has_ended() {

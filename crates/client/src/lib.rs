@@ -105,6 +105,7 @@ mod lost;
 mod multi;
 mod options;
 mod owner;
+mod pulse;
 #[cfg(feature = "quorum")]
 mod quorum;
 mod random;

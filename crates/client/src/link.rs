@@ -30,12 +30,17 @@ use crate::back_off::BackOff;
 use crate::clock::Moment;
 use crate::context::Context;
 use crate::error::{Error, ErrorKind};
+use crate::pulse::Pulse;
 use crate::telemetry::{self, ConnectionEnd};
 
 /// Between two attempts to connect.
 const PAUSES: BackOff = BackOff::new(Duration::from_millis(5), Duration::from_millis(500));
 /// How often a connection on which nothing else happens is asked whether it is still there.
 const HEARTBEAT: Duration = Duration::from_secs(3);
+/// How often a connection is probed within the time for which holds are bound to it.
+const PROBES: u32 = 4;
+/// Not more often than that, however short a binding is.
+const PROBE_MIN: Duration = Duration::from_millis(5);
 /// Interval at which the client asks Sentinels for the primary. A primary that was replaced in order continues as if
 /// nothing had happened, for seconds.
 const ASK_SENTINELS: Duration = Duration::from_secs(1);
@@ -65,8 +70,6 @@ struct Shared {
     broken: watch::Sender<u64>,
     /// The latest of our connections.
     generation: AtomicU64,
-    /// Send time of the most recently answered request: the connection was alive at least until then.
-    alive: AtomicU64,
     /// The rights of the user were checked: once, because what the user may not do is in the ACL log afterwards.
     may_work: AtomicBool,
     /// What is known of the shard channel of the connection before.
@@ -89,7 +92,6 @@ impl Link {
             state: watch::Sender::new(State::Down(None)),
             broken: watch::Sender::new(0),
             generation: AtomicU64::new(0),
-            alive: AtomicU64::new(0),
             may_work: AtomicBool::new(false),
             before: Arc::default(),
         });
@@ -106,8 +108,8 @@ impl Link {
 
     fn end(&self, why: Option<Error>) {
         // The connection ends with its last handle.
-        if matches!(self.shared.state.send_replace(State::Down(why)), State::Up(_)) {
-            self.shared.disconnected();
+        if let State::Up(live) = self.shared.state.send_replace(State::Down(why)) {
+            self.shared.disconnected(&live);
         }
     }
 
@@ -159,9 +161,14 @@ impl Link {
 
     /// Which of its connections is up; 0: none.
     pub(crate) fn generation(&self) -> u64 {
+        self.pulse().map_or(0, |pulse| pulse.generation)
+    }
+
+    /// The pulse of the connection that is up.
+    pub(crate) fn pulse(&self) -> Option<Arc<Pulse>> {
         match &*self.shared.state.borrow() {
-            State::Up(live) => live.generation,
-            State::Down(_) => 0,
+            State::Up(live) => Some(live.pulse.clone()),
+            State::Down(_) => None,
         }
     }
 
@@ -196,16 +203,6 @@ impl Link {
             self.shared.report_broken(generation);
         }
     }
-
-    /// When the request was sent that was answered last.
-    pub(crate) fn alive(&self) -> Moment {
-        self.shared.alive()
-    }
-
-    /// Notes that a request was answered that was sent then.
-    pub(crate) fn answered(&self, sent: Moment) {
-        self.shared.alive.fetch_max(sent.nanos(), Ordering::Relaxed);
-    }
 }
 
 impl Drop for Link {
@@ -232,30 +229,28 @@ impl Shared {
                     (was_up, was_down) = (true, false);
                     self.state.send_replace(State::Up(Box::new(live.clone())));
                     self.events.renew_now();
-                    let end = self.while_up(live).await;
+                    let end = self.while_up(&live).await;
                     telemetry::disconnected(&self.name, end);
                     self.state.send_replace(State::Down(Some(Error::unavailable(
                         "the connection to the server is lost",
                     ))));
-                    self.disconnected();
+                    self.disconnected(&live);
                 }
                 Err(error) => {
                     let error = error.at(&self.name);
                     telemetry::not_connected(&self.name, &error, !was_down);
                     was_down = true;
                     self.state.send_replace(State::Down(Some(error)));
-                    pauses.pause().await;
+                    // Several attempts within the time that bound holds have left.
+                    let probe_every = *self.events.probe_every().borrow();
+                    pauses.pause_within(probe_every.map_or(Duration::MAX, |every| every / 2)).await;
                 }
             }
         }
     }
 
-    fn disconnected(&self) {
-        self.events.disconnected(&self.name, self.alive());
-    }
-
-    fn alive(&self) -> Moment {
-        Moment::from_nanos(self.alive.load(Ordering::Relaxed))
+    fn disconnected(&self, lost: &Live) {
+        self.events.disconnected(&self.name, lost.pulse.alive());
     }
 
     fn report_broken(&self, generation: u64) {
@@ -278,7 +273,6 @@ impl Shared {
             .set_push_sender(listener);
         let sent = Moment::now();
         let mut connection = dialer.open(&config).await.map_err(Error::from_redis)?;
-        self.alive.fetch_max(sent.nanos(), Ordering::Relaxed);
         if !has_module(&mut connection).await? {
             let text = format!(
                 "the dlock module is not loaded in the server {}: start the server with `--loadmodule libdlock.so`, \
@@ -293,7 +287,8 @@ impl Shared {
             check_rights(&mut connection).await?;
             self.may_work.store(true, Ordering::Relaxed);
         }
-        let live = Live { connection, generation, dialer: Arc::new(dialer), shard };
+        let (dialer, pulse) = (Arc::new(dialer), Pulse::new(generation, sent));
+        let live = Live { connection, generation, dialer, pulse, shard };
         if let Some(shard) = &live.shard
             && let Some(channel) = shard.before()
         {
@@ -326,32 +321,49 @@ impl Shared {
     }
 
     /// Returns when the connection is lost, or was reported to be.
-    async fn while_up(&self, live: Live) -> ConnectionEnd {
+    async fn while_up(&self, live: &Live) -> ConnectionEnd {
         let mut broken = self.broken.subscribe();
         tokio::select! {
             _ = broken.wait_for(|broken| *broken >= live.generation) => ConnectionEnd::Broken,
-            () = self.replaced_by_sentinels(&live) => ConnectionEnd::Replaced,
+            () = self.replaced_by_sentinels(live) => ConnectionEnd::Replaced,
             () = self.silent(live.clone()) => ConnectionEnd::Silent,
         }
     }
 
     /// Returns when the server does not answer a PING, sent when the registry needs the connection and nothing else was
-    /// answered for a while.
+    /// answered for a while. While holds are bound to it, this one PING is for all of them.
     async fn silent(&self, mut live: Live) {
+        let mut probe_every = self.events.probe_every();
+        let pulse = live.pulse.clone();
         loop {
-            tokio::time::sleep(HEARTBEAT).await;
-            let sent = Moment::now();
-            if !self.events.needs_heartbeat() || sent.since(self.alive()) < HEARTBEAT {
+            let probe = *probe_every.borrow_and_update();
+            let every = probe.unwrap_or(HEARTBEAT);
+            let quiet_for = || Moment::now().since(pulse.alive());
+            let pause = probe.map_or(HEARTBEAT, |every| every.saturating_sub(quiet_for()));
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                Ok(()) = probe_every.changed() => continue,
+            }
+            if !self.events.needs_heartbeat() || quiet_for() < every {
                 continue;
             }
+            let limit = self.ctx.settings.response_timeout;
+            // Half of the shortest binding: so some time is left to bind the holds to another connection.
+            let limit = probe.map_or(limit, |every| limit.min(every * PROBES / 2));
+            let sent = Moment::now();
             let ping = redis::cmd("PING");
-            let answer = live.send(&ping);
-            if !matches!(timeout(self.ctx.settings.response_timeout, answer).await, Ok(Ok(_))) {
+            if !matches!(timeout(limit, live.send(&ping)).await, Ok(Ok(_))) {
                 return;
             }
-            self.alive.fetch_max(sent.nanos(), Ordering::Relaxed);
+            pulse.answered(sent);
         }
     }
+}
+
+/// How often a connection is probed while the shortest binding to it is `bind`; None: the heartbeat will do.
+pub(crate) fn probe_every(bind: Duration) -> Option<Duration> {
+    let every = (bind / PROBES).max(PROBE_MIN);
+    (every < HEARTBEAT).then_some(every)
 }
 
 /// Whether the server knows our commands. One that does not let its user ask is believed to.

@@ -66,6 +66,12 @@ impl Lock {
         self
     }
 
+    /// A lease that the watchdog renews.
+    pub(crate) fn renewed_lease(mut self, lease: Duration) -> Self {
+        self.handle.options.renews_lease = true;
+        self.lease(lease)
+    }
+
     /// How to wait, in place of what the client was built with.
     #[must_use]
     pub fn wait(mut self, wait: Wait) -> Self {

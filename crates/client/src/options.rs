@@ -8,12 +8,14 @@ use dlock_wire::names::{BIND_MAX_MS, LABEL_MAX, LEASE_MAX_MS, OWNER_MAX};
 use crate::clock::millis;
 use crate::error::Error;
 use crate::hold_state::lease_for;
-use crate::settings::{Settings, Wait, check_max_hold, lease_ms};
+use crate::settings::{Settings, Wait, check_max_hold, check_renewed, lease_ms};
 
 /// The options that locks, semaphores and several locks share.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     pub(crate) lease: Option<Duration>,
+    /// The watchdog renews holds with that lease, too.
+    pub(crate) renews_lease: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) owner: Option<Arc<[u8]>>,
     pub(crate) label: Option<Arc<[u8]>>,
@@ -35,7 +37,10 @@ pub(crate) struct Replicas {
 impl Options {
     /// Errors of kind Invalid, naming the option.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.lease.map_or(Ok(0), lease_ms)?;
+        match self.lease {
+            Some(lease) if self.renews_lease => check_renewed(lease)?,
+            lease => lease.map_or(Ok(()), |lease| lease_ms(lease).map(drop))?,
+        }
         self.max_hold.map_or(Ok(()), check_max_hold)?;
         if let Some(owner) = &self.owner
             && !(1..=OWNER_MAX).contains(&owner.len())
@@ -62,7 +67,12 @@ impl Options {
     /// How long the watchdog keeps the hold alive. None: as long as its guard lives, or there is no watchdog.
     pub(crate) fn max_hold_within(&self, settings: &Settings) -> Option<Duration> {
         let max_hold = self.max_hold.or(settings.max_hold);
-        max_hold.filter(|_| self.lease.is_none())
+        max_hold.filter(|_| self.is_watched())
+    }
+
+    /// The watchdog renews the hold.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.lease.is_none() || self.renews_lease
     }
 
     /// The lease to request.

@@ -5,9 +5,10 @@ mod waiters;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
 use dlock_wire::message::{Event, Message};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use self::holds::HoldTable;
 use self::waiters::Waiters;
@@ -15,9 +16,10 @@ pub(crate) use self::waiters::{Announcement, PendingRequest, Registered};
 use crate::clock::Moment;
 use crate::context::Context;
 use crate::hold_ref::HoldRef;
-use crate::hold_state::{Change, LeaseTerms};
+use crate::hold_state::{Change, LeaseTerms, RenewAt};
 use crate::link::events::Events;
 use crate::lost::Lost;
+use crate::pulse::Pulse;
 use crate::route::Routes;
 use crate::tracked::TrackedHold;
 
@@ -31,6 +33,10 @@ pub(crate) struct Registry {
     routes: OnceLock<Weak<Routes>>,
     /// The watchdog renews all holds now.
     pub(crate) renew: Notify,
+    /// A hold is to be renewed before the watchdog renews all: in nanoseconds of the clock.
+    renew_by: AtomicU64,
+    /// That moment is earlier than the watchdog knows.
+    pub(crate) renew_soon: Notify,
     /// A message announced a hold: the watchdog claims it soon.
     pub(crate) claim_soon: Notify,
     /// The watchdog knows.
@@ -58,6 +64,8 @@ impl Registry {
             db,
             routes: OnceLock::new(),
             renew: Notify::new(),
+            renew_by: AtomicU64::new(u64::MAX),
+            renew_soon: Notify::new(),
             claim_soon: Notify::new(),
             is_claiming: AtomicBool::new(false),
             flushes: AtomicU64::new(0),
@@ -82,16 +90,41 @@ impl Registry {
         hold_ref: HoldRef,
         terms: LeaseTerms,
         deadline: Moment,
+        pulse: Arc<Pulse>,
     ) -> Arc<TrackedHold> {
-        let hold = TrackedHold::new(hold_ref, terms, deadline);
+        let hold = TrackedHold::new(hold_ref, terms, deadline, pulse.clone());
         self.holds.add(&hold);
         if !terms.own_name {
-            self.holds.share_binding(&hold);
+            self.share_binding(&hold, &pulse);
         }
+        self.renew_by(hold.state().renew_at(self.ctx.settings.lease));
         if terms.unclaimed && !self.is_claiming.swap(true, Ordering::AcqRel) {
             self.claim_soon.notify_one();
         }
         hold
+    }
+
+    /// The server binds a hold, not its guards: all that share it are bound where one of them is.
+    fn share_binding(&self, hold: &TrackedHold, pulse: &Arc<Pulse>) {
+        let sharing = self.holds.sharing(&hold.hold_ref);
+        let Some(bind) = sharing.iter().filter_map(|guard| guard.bind()).min() else { return };
+        for guard in sharing {
+            let change = self.holds.rebind(&guard, |state| state.bind_to(pulse.clone(), bind));
+            self.apply(&guard, change);
+        }
+    }
+
+    /// The watchdog renews a hold by then: earlier than its next round for all.
+    pub(crate) fn renew_by(&self, renew_at: Option<RenewAt>) {
+        let Some(by) = renew_at.map(|renew_at| renew_at.by.nanos()) else { return };
+        if by < self.renew_by.fetch_min(by, Ordering::AcqRel) {
+            self.renew_soon.notify_one();
+        }
+    }
+
+    /// When the watchdog has to renew a hold, as far as was said since the last call; NEVER: not before its next round.
+    pub(crate) fn take_renew_by(&self) -> Moment {
+        Moment::from_nanos(self.renew_by.swap(u64::MAX, Ordering::AcqRel))
     }
 
     /// The watchdog claims every announced hold now.
@@ -199,12 +232,14 @@ impl Events for Registry {
     fn message(&self, text: &[u8]) {
         match Message::parse(text) {
             Some(Message::Hold { event, db, id, owner, reqid, key }) if db == self.db => {
-                let acquire = self.waiters.find(key, owner);
+                let acquires = self.waiters.find(key, owner, reqid);
                 let how = match event {
                     Event::Granted => {
-                        if let Some(acquire) = acquire {
-                            acquire.announce(id, reqid);
-                        }
+                        acquires.iter().for_each(|acquire| acquire.announce(id, reqid));
+                        return;
+                    }
+                    Event::Replaced => {
+                        acquires.iter().for_each(|acquire| acquire.report_replaced(reqid));
                         return;
                     }
                     Event::Broken => Lost::Broken,
@@ -213,7 +248,7 @@ impl Events for Registry {
                     Event::Expired => Lost::Expired,
                 };
                 // First the acquire, then the holds: an acquire looks for such messages after its hold is tracked.
-                if let Some(acquire) = acquire {
+                for acquire in acquires {
                     acquire.report_ended(id, key, how);
                 }
                 for hold in self.holds.named(id, key) {
@@ -234,6 +269,10 @@ impl Events for Registry {
     /// if the shared one is.
     fn needs_heartbeat(&self) -> bool {
         self.ctx.has_blocked() || !self.waiters.is_empty() || self.holds.has_bound()
+    }
+
+    fn probe_every(&self) -> watch::Receiver<Option<Duration>> {
+        self.holds.probe_every.subscribe()
     }
 
     fn bound(&self) -> Vec<Arc<TrackedHold>> {

@@ -22,6 +22,7 @@ use crate::link::opener::Opener;
 #[cfg(feature = "sentinel")]
 use crate::link::opener::lookup;
 use crate::link::pool::Pool;
+use crate::pulse::Pulse;
 use crate::slot::Slot;
 use crate::telemetry;
 use crate::tracked::TrackedHold;
@@ -146,9 +147,14 @@ impl Routes {
         }
     }
 
+    /// The pulse of the shared connection to the server of `key` that is up.
+    pub(crate) fn pulse(&self, key: &[u8]) -> Option<Arc<Pulse>> {
+        self.server_of(key)?.link.pulse()
+    }
+
     /// Which shared connection to the server of `key` is up; 0: none.
     pub(crate) fn connection(&self, key: &[u8]) -> u64 {
-        self.server_of(key).map_or(0, |server| server.link.generation())
+        self.pulse(key).map_or(0, |pulse| pulse.generation)
     }
 
     /// Ends every connection, for good. The gate is shut.
@@ -190,7 +196,8 @@ impl Routes {
         let left = |hold: Arc<TrackedHold>| {
             let before = self.server_of(hold.key())?;
             let now = owner(&Slot::for_key(hold.key()))?;
-            (!Arc::ptr_eq(&before, now)).then(|| Unbound { hold, alive: before.link.alive() })
+            let alive = hold.state().alive();
+            (!Arc::ptr_eq(&before, now)).then_some(Unbound { hold, alive })
         };
         self.events.bound().into_iter().filter_map(left).collect()
     }

@@ -53,10 +53,7 @@ impl Default for Settings {
 
 impl Settings {
     pub(crate) fn check(&self) -> Result<(), Error> {
-        lease_ms(self.lease)?;
-        if self.lease < Duration::from_millis(30) {
-            return Err(Error::invalid("lease must be at least 30 ms to be renewed in time"));
-        }
+        check_renewed(self.lease)?;
         self.max_hold.map_or(Ok(()), check_max_hold)?;
         if !(Duration::from_millis(100)..=DAY).contains(&self.queue) {
             return Err(Error::invalid("queue must be 100 ms to 1 day"));
@@ -93,6 +90,15 @@ pub(crate) fn lease_ms(lease: Duration) -> Result<u64, Error> {
         return Err(Error::invalid("lease must be 1 ms to 365 days"));
     }
     Ok(ms)
+}
+
+/// An error of kind Invalid for a lease out of range that the watchdog renews.
+pub(crate) fn check_renewed(lease: Duration) -> Result<(), Error> {
+    lease_ms(lease)?;
+    if lease < Duration::from_millis(30) {
+        return Err(Error::invalid("lease must be at least 30 ms to be renewed in time"));
+    }
+    Ok(())
 }
 
 /// An error of kind Invalid for a `max_hold` out of range.

@@ -1,5 +1,6 @@
 //! A hold, as the registry and the routes know it.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -9,8 +10,9 @@ use tokio::sync::watch;
 
 use crate::clock::Moment;
 use crate::hold_ref::HoldRef;
-use crate::hold_state::{HoldState, LeaseTerms, lease_for};
+use crate::hold_state::{Change, HoldState, InflightRenewal, LeaseTerms, RenewalReply, lease_for};
 use crate::lost::Lost;
+use crate::pulse::Pulse;
 use crate::telemetry::HoldReport;
 
 /// The longest lease there is.
@@ -20,7 +22,7 @@ const LEASE_MAX: Duration = Duration::from_millis(LEASE_MAX_MS);
 pub(crate) struct TrackedHold {
     pub(crate) hold_ref: HoldRef,
     /// Never locked while the registry is called, which locks it.
-    state: Mutex<HoldState>,
+    state: Mutex<State>,
     /// The request id of its release, however often that is sent.
     release_id: OnceLock<String>,
     /// The work under it is done: its release says so.
@@ -31,6 +33,69 @@ pub(crate) struct TrackedHold {
     timer: Mutex<Option<TimerKey>>,
 }
 
+/// The state of a hold, with the connection that it is bound to.
+pub(crate) struct State {
+    hold: HoldState,
+    pulse: Arc<Pulse>,
+}
+
+impl Deref for State {
+    type Target = HoldState;
+
+    fn deref(&self) -> &HoldState {
+        &self.hold
+    }
+}
+
+impl DerefMut for State {
+    fn deref_mut(&mut self) -> &mut HoldState {
+        &mut self.hold
+    }
+}
+
+impl State {
+    /// The connection that it is bound to was alive then.
+    pub(crate) fn alive(&self) -> Moment {
+        self.pulse.alive()
+    }
+
+    /// As [`HoldState::deadline`].
+    pub(crate) fn deadline(&self) -> Moment {
+        self.hold.deadline(self.alive())
+    }
+
+    /// As [`HoldState::valid_for`].
+    pub(crate) fn valid_for(&self, now: Moment) -> Duration {
+        self.hold.valid_for(now, self.alive())
+    }
+
+    /// As [`HoldState::expire`].
+    pub(crate) fn expire(&mut self, now: Moment) -> Change {
+        self.hold.expire(now, self.pulse.alive())
+    }
+
+    /// As [`HoldState::end_renewal`]; `up` is the shared connection that is up.
+    pub(crate) fn end_renewal(
+        &mut self,
+        renewal: InflightRenewal,
+        reply: RenewalReply,
+        up: Option<Arc<Pulse>>,
+    ) -> Change {
+        let connection = up.as_ref().map_or(0, |up| up.generation);
+        if let Some(up) = up.filter(|up| reply.is_accepted() && renewal.is_over(up.generation)) {
+            self.pulse = up;
+        }
+        let alive = self.alive();
+        self.hold.end_renewal(Moment::now(), renewal, reply, connection, alive)
+    }
+
+    /// The hold of the server is bound to that connection, by another guard that shares it.
+    pub(crate) fn bind_to(&mut self, pulse: Arc<Pulse>, bind: Duration) -> Change {
+        self.pulse = pulse;
+        self.hold.bind_within(bind)
+    }
+}
+
 /// Orders holds by deadline; the number tells holds with the same deadline apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TimerKey {
@@ -39,11 +104,17 @@ pub(crate) struct TimerKey {
 }
 
 impl TrackedHold {
-    /// A hold that is certain until `deadline`.
-    pub(crate) fn new(hold_ref: HoldRef, terms: LeaseTerms, deadline: Moment) -> Arc<Self> {
+    /// A hold that is certain until `deadline`, while `pulse` shows that its connection lives if it is bound.
+    pub(crate) fn new(
+        hold_ref: HoldRef,
+        terms: LeaseTerms,
+        deadline: Moment,
+        pulse: Arc<Pulse>,
+    ) -> Arc<Self> {
+        let hold = HoldState::new(terms, Moment::now(), deadline);
         Arc::new(Self {
             hold_ref,
-            state: Mutex::new(HoldState::new(terms, deadline)),
+            state: Mutex::new(State { hold, pulse }),
             release_id: OnceLock::new(),
             is_done: AtomicBool::new(false),
             lost: watch::Sender::new(None),
@@ -52,7 +123,7 @@ impl TrackedHold {
         })
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, HoldState> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -83,9 +154,9 @@ impl TrackedHold {
         self.terms().watched && !self.has_ended()
     }
 
-    /// The server shortens it when its connection is lost.
-    pub(crate) fn is_bound(&self) -> bool {
-        self.terms().bind.is_some()
+    /// The server shortens it to this time when its connection is lost.
+    pub(crate) fn bind(&self) -> Option<Duration> {
+        self.terms().bind
     }
 
     /// A key that tells the server.

@@ -73,9 +73,8 @@ async fn expire(core: Weak<Core>, _runtime_end: RuntimeEnd) {
         let (registry, gate) = (core.registry.clone(), core.ctx.gate.clone());
         drop(core);
         let due = registry.holds.due(Moment::now());
-        for hold in due.holds {
-            // Its deadline has passed; the state knows whether that is `max_hold`.
-            registry.lost_now(&hold);
+        for (hold, change) in due.holds {
+            registry.apply(&hold, change);
         }
         tokio::select! {
             () = sleep_until(due.next) => {}
@@ -91,16 +90,24 @@ async fn renew(core: Weak<Core>, ctx: Arc<Context>, registry: Arc<Registry>) {
     let claim_after = claim_delay(ctx.settings.announced(), ctx.settings.lease);
     let mut next = Instant::now() + period;
     let mut claim: Option<Instant> = None;
+    // Of holds that last for less than the others.
+    let mut soon: Option<Instant> = None;
     let mut flushes = 0;
     loop {
         let mut is_called = false;
-        let due = claim.map_or(next, |claim| next.min(claim)).min(Instant::now() + POLL_CLIENT);
+        let poll = Instant::now() + POLL_CLIENT;
+        let due = [claim, soon].into_iter().flatten().fold(next.min(poll), Instant::min);
         tokio::select! {
             () = tokio::time::sleep_until(due) => {}
             () = registry.renew.notified() => is_called = true,
             () = ctx.gate.shut() => return,
             () = registry.claim_soon.notified() => {
                 claim = claim.or_else(|| Some(Instant::now() + claim_after));
+                continue;
+            }
+            () = registry.renew_soon.notified() => {
+                let by = Instant::now() + registry.take_renew_by().since(Moment::now()).min(period);
+                soon = Some(soon.map_or(by, |soon| soon.min(by)));
                 continue;
             }
             () = registry.doubted.notified() => {
@@ -110,24 +117,26 @@ async fn renew(core: Weak<Core>, ctx: Arc<Context>, registry: Arc<Registry>) {
         }
         let Some(core) = core.upgrade() else { return };
         let now = Instant::now();
-        let is_claim = claim.is_some_and(|claim| claim <= now);
-        if now < next && !is_claim && !is_called {
-            continue;
-        }
         let heard = registry.flushes();
         let round = if heard != flushes {
             flushes = heard;
             Round::Flush
-        } else if now < next && is_claim {
+        } else if now >= next || is_called {
+            Round::Lease
+        } else if soon.take_if(|soon| *soon <= now).is_some() {
+            Round::Soon
+        } else if claim.is_some_and(|claim| claim <= now) {
             Round::Claim
         } else {
-            Round::Lease
+            continue;
         };
-        if round != Round::Claim {
+        if matches!(round, Round::Lease | Round::Flush) {
             next = now + period;
         }
-        claim = None;
-        registry.begin_claims();
+        if round != Round::Soon {
+            claim = None;
+            registry.begin_claims();
+        }
         start_rounds(&core, round);
     }
 }

@@ -22,12 +22,20 @@ pub enum Event {
     Deleted,
     /// The connection that the hold was bound to closed.
     Disconnected,
+    /// Another request of the owner took over the place of a request that waited without a blocked call.
+    Replaced,
 }
 
 impl Event {
     /// All events.
-    pub const ALL: [Self; 5] =
-        [Self::Granted, Self::Expired, Self::Broken, Self::Deleted, Self::Disconnected];
+    pub const ALL: [Self; 6] = [
+        Self::Granted,
+        Self::Expired,
+        Self::Broken,
+        Self::Deleted,
+        Self::Disconnected,
+        Self::Replaced,
+    ];
 
     /// First word of the message.
     pub const fn as_str(self) -> &'static str {
@@ -37,6 +45,7 @@ impl Event {
             Self::Broken => "broken",
             Self::Deleted => "deleted",
             Self::Disconnected => "disconnected",
+            Self::Replaced => "replaced",
         }
     }
 }
@@ -50,7 +59,7 @@ pub enum Message<'a> {
         event: Event,
         /// Number of the database.
         db: u32,
-        /// Fencing token or permit id, without spaces.
+        /// Fencing token or permit id, without spaces; 0 for a request that was replaced.
         id: &'a [u8],
         /// The owner of the waiter or hold.
         owner: &'a [u8],

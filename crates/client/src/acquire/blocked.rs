@@ -31,7 +31,7 @@ impl PendingAcquire {
                 let block_ms = deadline.block_ms(longest);
                 (WaitRequest::Block(block_ms), block_ms)
             };
-            let sent = *first.get_or_insert_with(|| self.sent_now());
+            let sent = first.get_or_insert_with(|| self.sent_now()).clone();
             let replicas = self.options.replicas;
             let wait_ms = replicas.map_or(0, Replicas::timeout_ms);
             let mut drafts = vec![self.draft(wait)];

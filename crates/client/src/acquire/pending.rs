@@ -19,6 +19,7 @@ use crate::hold::Hold;
 use crate::hold_ref::HoldRef;
 use crate::hold_state::{LeaseTerms, certain};
 use crate::options::Options;
+use crate::pulse::Pulse;
 use crate::tracked::shared_lease;
 
 /// What an acquire takes.
@@ -144,11 +145,11 @@ pub(super) struct Grant {
 }
 
 /// When and where a request was sent.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Sent {
     pub(super) at: Moment,
-    /// The shared connection that was up; 0: none.
-    pub(super) over: u64,
+    /// The shared connection that was up.
+    pub(super) over: Option<Arc<Pulse>>,
 }
 
 /// How a request waits.
@@ -172,7 +173,7 @@ impl PendingAcquire {
             terms: LeaseTerms {
                 lease: options.lease_within(&core.ctx.settings),
                 ends_by: None,
-                watched: options.lease.is_none(),
+                watched: options.is_watched(),
                 bind: options.bind,
                 unclaimed: false,
                 own_name: options.owner.is_none(),
@@ -189,7 +190,13 @@ impl PendingAcquire {
 
     /// A request is about to be sent.
     pub(super) fn sent_now(&self) -> Sent {
-        Sent { at: Moment::now(), over: self.core.routes.connection(self.key()) }
+        Sent { at: Moment::now(), over: self.core.routes.pulse(self.key()) }
+    }
+
+    /// Whether the shared connection that was up then still is.
+    pub(super) fn is_up(&self, sent: &Sent) -> bool {
+        let over = sent.over.as_ref().map_or(0, |over| over.generation);
+        over != 0 && over == self.core.routes.connection(self.key())
     }
 
     /// Sends the request over the shared connection.
@@ -266,6 +273,8 @@ impl PendingAcquire {
         let ends_by = max_hold.map(|max_hold| grant.sent.at.after(max_hold));
         let terms = LeaseTerms { unclaimed: grant.unclaimed, ends_by, ..self.terms };
         let deadline = grant.sent.at.after(certain(grant.lasts));
-        Hold::new(self.core.clone(), self.core.registry.track(grant.hold, terms, deadline))
+        let Grant { hold, sent, .. } = grant;
+        let pulse = sent.over.unwrap_or_else(|| Pulse::new(0, sent.at));
+        Hold::new(self.core.clone(), self.core.registry.track(hold, terms, deadline, pulse))
     }
 }

@@ -29,8 +29,9 @@ impl PendingAcquire {
         let mut is_secret = true;
         loop {
             let server = routes.server_of(self.key());
-            let generation = server.as_ref().map_or(0, |server| server.link.generation());
-            let sent = Sent { at: Moment::now(), over: generation };
+            let over = server.as_ref().and_then(|server| server.link.pulse());
+            let generation = over.as_ref().map_or(0, |over| over.generation);
+            let sent = Sent { at: Moment::now(), over };
             let until = match deadline {
                 // However short the wait: the server is given time to say no.
                 Deadline::At(end) => end.max(Instant::now() + LEAVE_WITHIN),
@@ -38,7 +39,7 @@ impl PendingAcquire {
             };
             let reply = self.send(WaitRequest::Queue, until).await?;
             self.was_sent.store(true, Ordering::Relaxed);
-            if let Some(grant) = self.granted(reply, sent)? {
+            if let Some(grant) = self.granted(reply, sent.clone())? {
                 return Ok(Some(grant));
             }
             // Not ours when this was answered. From here on, a message can say that it is.
@@ -49,10 +50,15 @@ impl PendingAcquire {
                 match registered.take_announcement() {
                     Some(Announcement::Granted(id)) => {
                         let was_secret = std::mem::replace(&mut is_secret, false);
-                        match self.announced(&id, sent, after_answer && was_secret).await? {
+                        match self.announced(&id, sent.clone(), after_answer && was_secret).await? {
                             Some(grant) => return Ok(Some(grant)),
                             None => break,
                         }
+                    }
+                    Some(Announcement::Replaced) => {
+                        // CANCEL would end the wait of the later request.
+                        self.may_remain.store(false, Ordering::Relaxed);
+                        return Err(Error::replaced(self.key(), &self.owner));
                     }
                     // It says nothing for certain. The server knows.
                     Some(Announcement::Other) => break,
@@ -96,8 +102,8 @@ impl PendingAcquire {
     ) -> Result<Option<Grant>, Error> {
         let lasts = self.core.ctx.settings.announced();
         let Some(hold) = self.announced_hold(id) else { return Ok(None) };
-        let grant = Grant { hold, sent, lasts, unclaimed: true };
         let certain_for = sent.at.after(certain(lasts)).since(Moment::now());
+        let grant = Grant { hold, sent, lasts, unclaimed: true };
         // With a QUEUE of 10 s, at most half of it has passed since the request, unless this process was held up.
         // A message about a named owner may be an old one, of an earlier hold of the same name.
         if is_certain

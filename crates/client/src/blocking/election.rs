@@ -45,6 +45,13 @@ impl Election {
         self
     }
 
+    /// As [`crate::Election::lease`].
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.inner = self.inner.lease(lease);
+        self
+    }
+
     #[doc = waiting_as!(Election::campaign)]
     pub fn campaign(&self) -> Result<Leadership, Error> {
         Ok(self.led(self.background.run(self.inner.campaign())??))

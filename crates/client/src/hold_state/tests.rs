@@ -1,10 +1,13 @@
 //! A model of one client, the connections between it and a server, and the server's hold: every interleaving within the
 //! bounds below. The client must never count on a hold that the server may have given to another owner.
 
+mod checks;
+mod events;
 mod search;
 
 use std::time::Duration;
 
+use self::events::Event;
 use super::*;
 
 /// How far the model goes.
@@ -12,6 +15,7 @@ use super::*;
 struct Bounds {
     ticks: u64,
     renewals: u64,
+    probes: u64,
     connections: usize,
     /// `max_hold` of the hold.
     max_hold: Option<u64>,
@@ -21,13 +25,22 @@ struct Bounds {
 
 /// Connections that are lost and replaced.
 const CONNECTIONS: Bounds =
-    Bounds { ticks: 4, renewals: 2, connections: 2, max_hold: None, other_ends: false };
+    Bounds { ticks: 4, renewals: 2, probes: 0, connections: 2, max_hold: None, other_ends: false };
+/// The same with a probe, and less time.
+const PROBED: Bounds =
+    Bounds { ticks: 3, renewals: 1, probes: 1, connections: 2, max_hold: None, other_ends: false };
 /// One connection, more renewals on it, and other ends of the hold.
 const ENDS: Bounds =
-    Bounds { ticks: 4, renewals: 3, connections: 1, max_hold: None, other_ends: true };
+    Bounds { ticks: 4, renewals: 3, probes: 0, connections: 1, max_hold: None, other_ends: true };
 /// A hold that lasts for a limited time, however often it is renewed.
-const LIMITED: Bounds =
-    Bounds { ticks: 5, renewals: 2, connections: 2, max_hold: Some(4), other_ends: false };
+const LIMITED: Bounds = Bounds {
+    ticks: 5,
+    renewals: 2,
+    probes: 0,
+    connections: 2,
+    max_hold: Some(4),
+    other_ends: false,
+};
 
 const TICK: Duration = Duration::from_secs(10);
 const SHORT: u64 = 1;
@@ -63,6 +76,9 @@ bugs! {
     BindingIsNeverRestored,
     MaxHoldIsExceeded,
     MaxHoldIsNotRequested,
+    ConnectionsCountAsAlive,
+    AnswersCountFromNow,
+    ProbesAreIgnored,
 }
 
 fn at(tick: u64) -> Moment {
@@ -74,10 +90,11 @@ fn ticks(count: u64) -> Duration {
     TICK * u32::try_from(count).unwrap()
 }
 
-/// A renewal on a connection.
+/// A renewal, or a probe, on a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Request {
-    renewal: InflightRenewal,
+    /// None: a probe.
+    renewal: Option<InflightRenewal>,
     lease: u64,
     sent: u64,
     /// There is, or was, another copy on a connection that the client has given up.
@@ -90,11 +107,19 @@ struct Connection {
     server_has_it: bool,
     to_server: Vec<Request>,
     to_client: Vec<(Request, bool)>,
+    /// When the most recently answered request was sent.
+    alive: u64,
 }
 
 impl Connection {
-    fn new() -> Self {
-        Self { client_has_it: true, server_has_it: true, to_server: vec![], to_client: vec![] }
+    fn new(now: u64) -> Self {
+        Self {
+            client_has_it: true,
+            server_has_it: true,
+            to_server: vec![],
+            to_client: vec![],
+            alive: now,
+        }
     }
 }
 
@@ -115,33 +140,15 @@ struct World {
     connections: Vec<Connection>,
     /// To be sent again over the next connection.
     again: Vec<Request>,
-    /// When the most recently answered request was sent.
-    alive: u64,
+    /// The connection whose life counts for the client.
+    pulse: usize,
+    probes: u64,
     hold: Option<ServerHold>,
     /// An operator broke it.
     is_broken: bool,
     heard_of_it: bool,
     is_released: bool,
     was_invalid: bool,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Event {
-    Tick,
-    Renew(u64),
-    ServerReads(usize),
-    ServerCloses(usize),
-    ClientReads,
-    /// The client notices the end of its connection. It retries the renewals without a reply, or gives them up.
-    ClientLoses {
-        retries: bool,
-    },
-    ClientConnects,
-    /// Another copy of each renewal that the client retries.
-    SendAgain,
-    Break,
-    ClientHearsOfBreak,
-    Release,
 }
 
 impl World {
@@ -156,16 +163,23 @@ impl World {
         };
         Self {
             now: 0,
-            client: HoldState::new(terms, at(0).after(certain(ticks(LONG)))),
-            connections: vec![Connection::new()],
+            client: HoldState::new(terms, at(0), at(0).after(certain(ticks(LONG)))),
+            connections: vec![Connection::new(0)],
             again: vec![],
-            alive: 0,
+            pulse: 1,
+            probes: 0,
             hold: Some(ServerHold { ends: LONG, bound: 1 }),
             is_broken: false,
             heard_of_it: false,
             is_released: false,
             was_invalid: false,
         }
+    }
+
+    /// The connection that the hold is bound to was alive then.
+    fn alive(&self, bug: Option<Bug>) -> Moment {
+        let is_bug = bug == Some(Bug::ConnectionsCountAsAlive);
+        at(if is_bug { self.now } else { self.connections[self.pulse - 1].alive })
     }
 
     /// The current connection of the client; 0: none.
@@ -175,52 +189,6 @@ impl World {
         } else {
             0
         }
-    }
-
-    fn events(&self, bounds: Bounds) -> Vec<Event> {
-        let mut events = vec![];
-        if self.now < bounds.ticks {
-            events.push(Event::Tick);
-        }
-        let current = self.current();
-        if current > 0 {
-            if self.client.renewals < bounds.renewals {
-                events.extend([Event::Renew(SHORT), Event::Renew(LONG)]);
-            }
-            if !self.connections[current - 1].to_client.is_empty() {
-                events.push(Event::ClientReads);
-            }
-            if !self.again.is_empty() {
-                events.push(Event::SendAgain);
-            }
-            events.push(Event::ClientLoses { retries: false });
-            if self.connections.len() < bounds.connections {
-                events.push(Event::ClientLoses { retries: true });
-            }
-        } else if self.connections.len() < bounds.connections {
-            events.push(Event::ClientConnects);
-        }
-        for (n, connection) in self.connections.iter().enumerate() {
-            if connection.server_has_it {
-                if !connection.to_server.is_empty() {
-                    events.push(Event::ServerReads(n + 1));
-                }
-                events.push(Event::ServerCloses(n + 1));
-            }
-        }
-        if !bounds.other_ends {
-            return events;
-        }
-        if !self.is_broken && self.hold.is_some() {
-            events.push(Event::Break);
-        }
-        if self.is_broken && !self.heard_of_it {
-            events.push(Event::ClientHearsOfBreak);
-        }
-        if !self.is_released {
-            events.push(Event::Release);
-        }
-        events
     }
 
     fn apply(&mut self, event: Event, bind: Option<u64>, bug: Option<Bug>) -> Result<(), String> {
@@ -246,21 +214,38 @@ impl World {
                 if self.client.capped(lasts_until) < lasts_until && lease > 0 {
                     return Err("a renewal asks for more than max_hold".to_owned());
                 }
+                let renewal = Some(renewal);
                 let request = Request { renewal, lease, sent: self.now, is_copy: false };
                 self.connections[over - 1].to_server.push(request);
             }
+            Event::Probe => {
+                self.probes += 1;
+                let over = self.current();
+                let probe = Request { renewal: None, lease: 0, sent: self.now, is_copy: false };
+                self.connections[over - 1].to_server.push(probe);
+            }
+            Event::Look => drop(self.client.expire(now, self.alive(bug))),
             Event::ServerReads(n) => self.server_reads(n),
             Event::ServerCloses(n) => self.server_closes(n, bind),
             Event::ClientReads => {
                 let current = self.current();
                 let (request, is_accepted) = self.connections[current - 1].to_client.remove(0);
-                self.alive = self.alive.max(request.sent);
-                self.read(&request, is_accepted, current as u64, bug)?;
+                let is_late = bug == Some(Bug::AnswersCountFromNow);
+                let is_deaf = bug == Some(Bug::ProbesAreIgnored);
+                let connection = &mut self.connections[current - 1];
+                if !is_deaf {
+                    let alive = if is_late { self.now } else { request.sent };
+                    connection.alive = connection.alive.max(alive);
+                }
+                if let Some(renewal) = request.renewal {
+                    self.read(&request, renewal, is_accepted, bug)?;
+                } else if self.connections[current - 1].alive < request.sent {
+                    return Err("an answered probe does not show that the connection lives".into());
+                }
             }
             Event::ClientLoses { retries } => self.lose_connection(retries, bug),
             Event::ClientConnects => {
-                self.connections.push(Connection::new());
-                self.alive = self.now;
+                self.connections.push(Connection::new(self.now));
             }
             Event::SendAgain => {
                 let over = self.current();
@@ -287,13 +272,13 @@ impl World {
                 }
             }
         }
-        self.check()
+        self.check(bug)
     }
 
     fn server_reads(&mut self, n: usize) {
         let request = self.connections[n - 1].to_server.remove(0);
         let is_accepted = self.hold.is_some();
-        if let Some(hold) = &mut self.hold {
+        if let (Some(hold), Some(_)) = (&mut self.hold, request.renewal) {
             *hold = ServerHold { ends: self.now + request.lease, bound: n };
         }
         self.connections[n - 1].to_client.push((request, is_accepted));
@@ -313,12 +298,15 @@ impl World {
     fn read(
         &mut self,
         request: &Request,
+        renewal: InflightRenewal,
         is_accepted: bool,
-        current: u64,
         bug: Option<Bug>,
     ) -> Result<(), String> {
-        let now = at(self.now);
-        let renewal = request.renewal;
+        let (now, current) = (at(self.now), self.current());
+        if is_accepted && renewal.is_over(current as u64) {
+            self.pulse = current;
+        }
+        let (alive, current) = (self.alive(bug), current as u64);
         let client = &mut self.client;
         let before = client.clone();
         let reply = match (is_accepted, request.is_copy) {
@@ -332,7 +320,7 @@ impl World {
         if bug == Some(Bug::InflightIsIgnored) {
             client.inflight.retain(|other| other.number == renewal.number);
         }
-        let _ = client.end_renewal(now, renewal, reply, current);
+        let _ = client.end_renewal(now, renewal, reply, current, alive);
         if !is_accepted {
             let _ = client.lose(Lost::Refused);
             return Ok(());
@@ -381,7 +369,7 @@ impl World {
         let unread = connection.to_server.iter().cloned();
         let unanswered = connection.to_client.drain(..).map(|(request, _)| request);
         let lost: Vec<Request> = unanswered.chain(unread).collect();
-        let alive = at(self.alive);
+        let alive = at(connection.alive);
         let deadline = self.client.deadline;
         let _ = match bug {
             Some(Bug::DisconnectCountsFromNow) => self.client.disconnected(at(self.now)),
@@ -391,6 +379,7 @@ impl World {
             self.client.deadline = deadline;
         }
         for request in lost {
+            let Some(renewal) = request.renewal else { continue };
             if retries {
                 self.again.push(Request { is_copy: true, ..request });
             } else {
@@ -400,50 +389,11 @@ impl World {
                 } else {
                     RenewalReply::Unknown
                 };
-                let _ = self.client.end_renewal(at(self.now), request.renewal, reply, 0);
+                let _ = self.client.end_renewal(at(self.now), renewal, reply, 0, alive);
                 if bug == Some(Bug::UnknownIsForgotten) {
                     self.client.stray = stray;
                 }
             }
-        }
-    }
-
-    fn check(&mut self) -> Result<(), String> {
-        let is_valid = !self.client.valid_for(at(self.now)).is_zero();
-        if is_valid && self.was_invalid {
-            return Err("a hold that was not valid is valid again".to_owned());
-        }
-        self.was_invalid |= !is_valid;
-        if is_valid && (self.is_released || self.heard_of_it) {
-            return Err("a hold is valid after its release, or after a message".to_owned());
-        }
-        if let Some(ends_by) = self.client.terms.ends_by {
-            self.check_max_hold(ends_by, is_valid)?;
-        }
-        // The client cannot know that the server has closed a connection that still looks alive, nor of a message
-        // before it came.
-        let current = self.current();
-        let is_unaware = current > 0 && !self.connections[current - 1].server_has_it;
-        if is_valid && self.hold.is_none() && !self.is_broken && !is_unaware {
-            return Err("the client counts on a hold that the server has ended".to_owned());
-        }
-        Ok(())
-    }
-
-    fn check_max_hold(&self, ends_by: Moment, is_valid: bool) -> Result<(), String> {
-        let now = at(self.now);
-        if is_valid && now >= ends_by {
-            return Err("the client counts on a hold for longer than max_hold".to_owned());
-        }
-        let mut client = self.client.clone();
-        match client.expire(now) {
-            Change::Lost(Lost::MaxHold) if client.deadline < ends_by => {
-                Err("max_hold is the reason of an earlier end".to_owned())
-            }
-            Change::Lost(Lost::Expired) if client.deadline >= ends_by => {
-                Err("max_hold is not the reason of its end".to_owned())
-            }
-            _ => Ok(()),
         }
     }
 }

@@ -1,6 +1,9 @@
 //! What connections report about the client's waiters and holds, and ask about them.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
 
 use crate::clock::Moment;
 use crate::tracked::TrackedHold;
@@ -19,9 +22,13 @@ pub(crate) trait Events: Send + Sync {
     /// Whether a connection that dies silently must be noticed before the next renewal.
     fn needs_heartbeat(&self) -> bool;
 
+    /// How often a connection is probed that a hold is bound to; None: no hold is bound, or for so long that the
+    /// heartbeat will do.
+    fn probe_every(&self) -> watch::Receiver<Option<Duration>>;
+
     /// Every hold that is bound to a connection.
     fn bound(&self) -> Vec<Arc<TrackedHold>>;
 
-    /// The hold was bound to a connection that was alive at `alive`, and no longer counts.
+    /// The connection that the hold is bound to no longer counts. It was alive at `alive`.
     fn unbind(&self, hold: &TrackedHold, alive: Moment);
 }

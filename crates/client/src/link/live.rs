@@ -7,6 +7,7 @@ use redis::{Cmd, Pipeline, RedisResult, Value};
 
 use super::dialer::Dialer;
 use super::shard::{ChannelState, Shard};
+use crate::pulse::Pulse;
 
 /// A connection that was usable when it was handed out.
 #[derive(Clone)]
@@ -16,6 +17,7 @@ pub(crate) struct Live {
     pub(crate) generation: u64,
     /// What it was opened with, for dedicated connections to the same server.
     pub(crate) dialer: Arc<Dialer>,
+    pub(crate) pulse: Arc<Pulse>,
     /// The shard channel, in a cluster.
     pub(crate) shard: Option<Arc<Shard>>,
 }

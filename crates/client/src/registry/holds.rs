@@ -1,26 +1,31 @@
 //! The holds of one client: by name, by deadline, and all that are not released.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap, hash_map};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::clock::Moment;
 use crate::hold_ref::{HoldRef, hold_name};
-use crate::tracked::{TimerKey, TrackedHold};
+use crate::hold_state::Change;
+use crate::link::probe_every;
+use crate::tracked::{State, TimerKey, TrackedHold};
 
 #[derive(Default)]
 pub(crate) struct HoldTable {
     tables: Mutex<Tables>,
     /// The first deadline is earlier than the last [`HoldTable::due`] said.
     pub(crate) earlier: Notify,
+    /// How often connections are probed, for the shortest binding.
+    pub(super) probe_every: watch::Sender<Option<Duration>>,
 }
 
 /// What [`HoldTable::due`] found.
 pub(crate) struct Due {
-    /// Holds whose deadline has passed.
-    pub(crate) holds: Vec<Arc<TrackedHold>>,
+    /// Holds whose deadline has passed, and what that changed.
+    pub(crate) holds: Vec<(Arc<TrackedHold>, Change)>,
     /// The next deadline.
     pub(crate) next: Moment,
 }
@@ -33,8 +38,8 @@ struct Tables {
     /// Every hold whose release has not begun, also those that are lost; by address.
     unreleased: HashMap<usize, Weak<TrackedHold>>,
     added: u64,
-    /// How many of those with a deadline are bound to a connection.
-    bound: usize,
+    /// The times for which those with a deadline are bound to a connection, and how many are.
+    bound: BTreeMap<Duration, usize>,
     /// When [`HoldTable::due`] will be called next. None: it is being called, or about to be.
     next_due: Option<Moment>,
 }
@@ -51,24 +56,44 @@ impl HoldTable {
         }
         tables.unreleased.insert(Arc::as_ptr(hold).addr(), Arc::downgrade(hold));
         tables.added += 1;
-        tables.bound += usize::from(hold.is_bound());
+        self.count_bound(&mut tables, None, hold.bind());
         let timer = TimerKey { deadline: hold.deadline(), number: tables.added };
         self.set_timer(tables, hold, Arc::downgrade(hold), timer);
     }
 
-    /// The server binds a hold, not its guards: all that share it are bound where one of them is.
-    pub(super) fn share_binding(&self, hold: &TrackedHold) {
-        let sharing = self.sharing(&hold.hold_ref);
-        let Some(bind) = sharing.iter().filter_map(|guard| guard.terms().bind).min() else {
-            return;
-        };
+    /// Applies a transition that changes the binding.
+    pub(super) fn rebind(
+        &self,
+        hold: &TrackedHold,
+        transition: impl FnOnce(&mut State) -> Change,
+    ) -> Change {
         let mut tables = self.tables();
-        for guard in sharing {
-            let is_new = !guard.is_bound()
-                && guard.timer().is_some_and(|timer| tables.by_deadline.contains_key(&timer));
-            guard.state().bind_within(bind);
-            tables.bound += usize::from(is_new);
+        let before = hold.bind();
+        let change = transition(&mut hold.state());
+        if hold.timer().is_some_and(|timer| tables.by_deadline.contains_key(&timer)) {
+            self.count_bound(&mut tables, before, hold.bind());
         }
+        change
+    }
+
+    /// The binding of a hold with a deadline was `before`, and is `now`.
+    fn count_bound(&self, tables: &mut Tables, before: Option<Duration>, now: Option<Duration>) {
+        if before == now {
+            return;
+        }
+        if let Some(now) = now {
+            *tables.bound.entry(now).or_default() += 1;
+        }
+        if let Some(Entry::Occupied(mut count)) = before.map(|before| tables.bound.entry(before)) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        // A hold that ends with its connection is not certain for any time after a probe.
+        let shortest = tables.bound.keys().find(|bind| !bind.is_zero());
+        let every = shortest.and_then(|bind| probe_every(*bind));
+        self.probe_every.send_if_modified(|known| std::mem::replace(known, every) != every);
     }
 
     fn set_timer(
@@ -90,7 +115,7 @@ impl HoldTable {
     pub(super) fn remove(&self, hold: &TrackedHold) {
         let mut tables = self.tables();
         for name in hold.hold_ref.names() {
-            if let Entry::Occupied(mut same) = tables.by_name.entry(name) {
+            if let hash_map::Entry::Occupied(mut same) = tables.by_name.entry(name) {
                 same.get_mut().retain(|other| !std::ptr::eq(other.as_ptr(), hold));
                 if same.get().is_empty() {
                     same.remove();
@@ -98,7 +123,7 @@ impl HoldTable {
             }
         }
         if hold.timer().and_then(|timer| tables.by_deadline.remove(&timer)).is_some() {
-            tables.bound -= usize::from(hold.is_bound());
+            self.count_bound(&mut tables, hold.bind(), None);
         }
     }
 
@@ -131,15 +156,19 @@ impl HoldTable {
         {
             let (timer, weak) = first.remove_entry();
             let Some(hold) = weak.upgrade() else { continue };
-            let deadline = hold.deadline();
-            if deadline <= now {
-                tables.bound -= usize::from(hold.is_bound());
-                due.push(hold);
-            } else {
-                // It was renewed since: renewals do not touch this map.
+            let (change, deadline) = {
+                let mut state = hold.state();
+                // Decided and noted at once: its connection may show that it is alive at any time.
+                (state.expire(now), state.deadline())
+            };
+            if change == Change::Nothing && deadline > now {
+                // It was renewed since, or its connection is alive: that does not touch this map.
                 let timer = TimerKey { deadline, ..timer };
                 hold.set_timer(timer);
                 tables.by_deadline.insert(timer, weak);
+            } else {
+                self.count_bound(&mut tables, hold.bind(), None);
+                due.push((hold, change));
             }
         }
         let first = tables.by_deadline.first_key_value();
@@ -172,7 +201,7 @@ impl HoldTable {
 
     /// Whether a hold is bound to a connection.
     pub(super) fn has_bound(&self) -> bool {
-        self.tables().bound > 0
+        !self.tables().bound.is_empty()
     }
 
     /// Every hold that is bound to a connection.
@@ -180,7 +209,7 @@ impl HoldTable {
         if !self.has_bound() {
             return Vec::new();
         }
-        self.all().into_iter().filter(|hold| hold.is_bound()).collect()
+        self.all().into_iter().filter(|hold| hold.bind().is_some()).collect()
     }
 
     /// Every hold that has not ended.

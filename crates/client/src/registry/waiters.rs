@@ -22,7 +22,8 @@ pub(crate) trait PendingRequest: Send + Sync {
 /// The acquires of one client, by key and owner.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    waiting: Mutex<HashMap<Box<[u8]>, Arc<WaitingAcquire>>>,
+    /// More than one where tasks use one owner at a time.
+    waiting: Mutex<HashMap<Box<[u8]>, Vec<Arc<WaitingAcquire>>>>,
     /// How many acquires of that name are being rolled back.
     rollbacks: Mutex<HashMap<Box<[u8]>, usize>>,
     rolled_back: Notify,
@@ -43,14 +44,16 @@ pub(crate) enum Announcement {
     Granted(Vec<u8>),
     /// It names another request of that owner, or is forged: only the server knows.
     Other,
+    /// A later request of that owner took over the place of our own.
+    Replaced,
 }
 
 impl Waiters {
-    fn waiting(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, Arc<WaitingAcquire>>> {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, Vec<Arc<WaitingAcquire>>>> {
         lock(&self.waiting)
     }
 
-    /// From now on, messages about this owner and key reach the acquire. It replaces one of the same name.
+    /// From now on, messages about this owner and key reach the acquire.
     pub(crate) fn register(
         &self,
         key: &[u8],
@@ -64,7 +67,7 @@ impl Waiters {
             ended: Mutex::default(),
             news: Notify::new(),
         });
-        self.waiting().insert(name.clone(), acquire.clone());
+        self.waiting().entry(name.clone()).or_default().push(acquire.clone());
         Registered { waiters: self, name, acquire }
     }
 
@@ -75,12 +78,17 @@ impl Waiters {
     /// Every acquire that can be rolled back over the shared connection.
     pub(crate) fn requests(&self) -> Vec<Arc<dyn PendingRequest>> {
         let requests = |acquire: &Arc<WaitingAcquire>| acquire.request.as_ref()?.upgrade();
-        self.waiting().values().filter_map(requests).collect()
+        self.waiting().values().flatten().filter_map(requests).collect()
     }
 
-    /// The acquire of that key and owner.
-    pub(crate) fn find(&self, key: &[u8], owner: &[u8]) -> Option<Arc<WaitingAcquire>> {
-        self.waiting().get(&*waiter_name(key, owner)).cloned()
+    /// The acquires of that key and owner: only the one that made request `reqid`, if there is one.
+    pub(crate) fn find(&self, key: &[u8], owner: &[u8], reqid: &[u8]) -> Vec<Arc<WaitingAcquire>> {
+        let waiting = self.waiting();
+        let Some(same) = waiting.get(&*waiter_name(key, owner)) else { return Vec::new() };
+        match same.iter().find(|acquire| acquire.is_request(reqid)) {
+            Some(acquire) => vec![acquire.clone()],
+            None => same.clone(),
+        }
     }
 
     /// A rollback begins: until the result is dropped, other acquires of that key and owner wait.
@@ -153,8 +161,11 @@ impl Registered<'_> {
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
         let mut waiting = self.waiters.waiting();
-        if waiting.get(&self.name).is_some_and(|acquire| Arc::ptr_eq(acquire, &self.acquire)) {
-            waiting.remove(&self.name);
+        if let Entry::Occupied(mut same) = waiting.entry(self.name.clone()) {
+            same.get_mut().retain(|acquire| !Arc::ptr_eq(acquire, &self.acquire));
+            if same.get().is_empty() {
+                same.remove();
+            }
         }
     }
 }
@@ -168,12 +179,24 @@ impl WaitingAcquire {
     /// A message said that request `reqid` was granted `id`. Any client that may publish on our channel can send it,
     /// but it does not know the ids of our requests.
     pub(super) fn announce(&self, id: &[u8], reqid: &[u8]) {
-        let request = self.request.as_ref().and_then(Weak::upgrade);
-        let is_ours = request.is_some_and(|request| request.is_request(reqid));
+        let is_ours = self.is_request(reqid);
         let announcement =
             if is_ours { Announcement::Granted(id.to_vec()) } else { Announcement::Other };
         *lock(&self.announcement) = Some(announcement);
         self.news.notify_one();
+    }
+
+    /// A message said that the place of request `reqid` was taken over.
+    pub(super) fn report_replaced(&self, reqid: &[u8]) {
+        if self.is_request(reqid) {
+            *lock(&self.announcement) = Some(Announcement::Replaced);
+            self.news.notify_one();
+        }
+    }
+
+    fn is_request(&self, reqid: &[u8]) -> bool {
+        let request = self.request.as_ref().and_then(Weak::upgrade);
+        request.is_some_and(|request| request.is_request(reqid))
     }
 }
 

@@ -26,6 +26,8 @@ const ELSEWHERE: Duration = Duration::from_millis(500);
 pub(super) enum Round {
     /// The third of a lease is over, or a connection is new.
     Lease,
+    /// Some holds last for less than the others.
+    Soon,
     /// Messages announced holds.
     Claim,
     /// A database was flushed, perhaps ours: which holds are left?
@@ -50,9 +52,21 @@ struct SentHold {
 /// Begins a round at every server.
 pub(super) fn start_rounds(core: &Arc<Core>, round: Round) {
     let mut by_server: HashMap<usize, (Arc<Server>, Vec<Hold>)> = HashMap::new();
+    let (now, usual) = (Moment::now(), core.ctx.settings.lease);
+    // After that it is time for the next round.
+    let mut within = usual / 3;
     for tracked in core.registry.holds.all() {
         let is_wanted = match round {
             Round::Lease => tracked.is_watched() || tracked.state().is_unbound(),
+            Round::Soon => {
+                let renew_at = tracked.state().renew_at(usual);
+                let due = renew_at.filter(|renew_at| renew_at.from <= now);
+                if due.is_none() {
+                    core.registry.renew_by(renew_at);
+                }
+                within = due.map_or(within, |due| due.within.min(within));
+                due.is_some()
+            }
             Round::Claim => tracked.is_watched() && tracked.terms().unclaimed,
             Round::Flush => true,
         };
@@ -63,14 +77,22 @@ pub(super) fn start_rounds(core: &Arc<Core>, round: Round) {
         }
     }
     for (server, holds) in by_server.into_values() {
-        core.ctx.runtime.spawn(run(core.clone(), server, holds, round));
+        // Without a connection: it begins with a round.
+        if round != Round::Soon || server.link.generation() != 0 {
+            core.ctx.runtime.spawn(run(core.clone(), server, holds, round, within));
+        }
     }
 }
 
 /// One round trip for all holds of one server.
-async fn run(core: Arc<Core>, server: Arc<Server>, holds: Vec<Hold>, round: Round) {
-    // After that it is time for the next round.
-    let limit = core.ctx.settings.response_timeout.min(core.ctx.settings.lease / 3);
+async fn run(
+    core: Arc<Core>,
+    server: Arc<Server>,
+    holds: Vec<Hold>,
+    round: Round,
+    within: Duration,
+) {
+    let limit = core.ctx.settings.response_timeout.min(within);
     // In a cluster, another node may have the slots of one that is gone: no long wait for it to come back.
     let connect_within = if core.routes.is_cluster() { limit.min(ELSEWHERE) } else { limit };
     let Ok(mut live) = server.link.live(Instant::now() + connect_within).await else {
@@ -89,7 +111,7 @@ async fn run(core: Arc<Core>, server: Arc<Server>, holds: Vec<Hold>, round: Roun
     let sent = Moment::now();
     match timeout(limit, live.send_all(&batch.pipeline, batch.commands)).await {
         Ok(Ok(replies)) => {
-            server.link.answered(sent);
+            live.pulse.answered(sent);
             if batch.settle(replies, round) {
                 retry_soon(&core, REFUSED).await;
             }

@@ -167,3 +167,46 @@ async fn a_clock_that_runs_is_the_real_one() {
     assert!(client.lock("k").acquire().await.unwrap().token() > guard.token());
     assert!(start.elapsed() >= Duration::from_millis(60));
 }
+
+/// Dedicated connections close after a minute at rest; one that is in use stays.
+#[tokio::test(start_paused = true)]
+async fn idle_dedicated_connections_close() {
+    let (server, client) = start().await;
+    let (guard, before) = (client.lock("k").acquire().await.unwrap(), server.connections());
+    let lock = client.lock("k").wait(Wait::Blocking);
+    let wait = |time: Duration| {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.acquire_timeout(time).await.unwrap() })
+    };
+    let waits: Vec<_> = (0..20).map(|_| wait(Duration::from_secs(5))).collect();
+    for wait in waits {
+        assert!(wait.await.unwrap().is_none());
+    }
+    assert_eq!(server.connections(), before + 20);
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(server.connections(), before + 20);
+    let long = wait(Duration::from_mins(5));
+    sleep(Duration::from_mins(2)).await;
+    assert_eq!(server.connections(), before + 1, "only the one in use is left");
+    assert!(long.await.unwrap().is_none());
+    sleep(Duration::from_mins(2)).await;
+    assert_eq!(server.connections(), before);
+    let _ = guard.release().await.unwrap();
+}
+
+/// A bound hold of a server that does not answer is lost before the server could free it; one answer in time keeps it.
+#[tokio::test(start_paused = true)]
+async fn a_bound_hold_counts_from_the_last_answer() {
+    let (server, client) = start().await;
+    let bind = Duration::from_secs(2);
+    let guard = client.lock("k").bind(bind).acquire().await.unwrap();
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(guard.lost_now(), None);
+    assert!(guard.valid_for() < bind);
+    let start = Instant::now();
+    server.set_frozen(true);
+    let _ = guard.lost().await;
+    let known = start.elapsed();
+    assert!(known < bind && known > bind / 3, "{known:?}");
+    server.set_frozen(false);
+}

@@ -167,7 +167,7 @@ impl Machine {
     ) -> Outcome {
         let demand = terms.demand;
         let wait = self.waits.get(slot).map(|waiter| waiter.entry.clone());
-        self.evict(step.key, slot, step.fx);
+        self.evict(step.key, slot, terms.reqid, step.fx);
         let outcome = self.grant_caller(step, resource, terms);
         if let (Some(wait), Outcome::Token(token)) = (wait, &outcome)
             && wait.ask.demand.keeps_position_for(demand)

@@ -1,18 +1,20 @@
 //! Queue entries: added, kept by a later call of the same owner, and removed for it.
 
 use crate::answers::quoted;
-use crate::effects::{Effects, Event, Outcome};
+use crate::effects::{Effects, Event, Outcome, Subject};
 use crate::ids::{QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::queues::waiter::{NewWaiter, Position, WaitRequest, WaitState};
 use crate::state::fair::QueueEntry;
+use crate::state::hold::{Notify, channel};
 use crate::terms::Terms;
 use crate::time::Instant;
 use crate::turn::Step;
 use alloc::format;
 use alloc::sync::Arc;
+use dlock_wire::message;
 use dlock_wire::reply::ErrorCode;
 
 impl Machine {
@@ -36,7 +38,7 @@ impl Machine {
                 self.connections.add_waiter(step.caller.client, slot, wait_state.is_parked());
                 return Ok(slot);
             }
-            self.evict(step.key, slot, step.fx);
+            self.evict(step.key, slot, terms.reqid, step.fx);
         }
         self.has_room(step.key, 1)?;
         let new_waiter = NewWaiter {
@@ -102,7 +104,7 @@ impl Machine {
         ask: WaitRequest,
         fx: &mut Effects,
     ) {
-        self.tell_replaced(key, slot, fx);
+        self.tell_replaced(key, slot, ask.request.as_deref(), fx);
         let Some(earlier) = self.waits.get(slot) else { return };
         if earlier.is_grouped() {
             let group = earlier.group;
@@ -113,17 +115,30 @@ impl Machine {
         self.waits.take_over(slot, client, wait_state, ask);
     }
 
-    /// An earlier call of the same owner is over; its waiters are removed.
-    pub(crate) fn evict(&mut self, key: Key<'_>, slot: WaiterSlot, fx: &mut Effects) {
-        self.tell_replaced(key, slot, fx);
+    /// An earlier call of the same owner is over, because of request `by`; its waiters are removed.
+    pub(crate) fn evict(
+        &mut self,
+        key: Key<'_>,
+        slot: WaiterSlot,
+        by: Option<&[u8]>,
+        fx: &mut Effects,
+    ) {
+        self.tell_replaced(key, slot, by, fx);
         if let Some(queue) = self.waits.get(slot).map(|waiter| waiter.queue) {
             self.remove_waiter(slot);
             self.waits.mark_dirty(queue);
         }
     }
 
-    /// Answers the call with its waiter in `slot`, if it is blocked: a later call has replaced it.
-    pub(crate) fn tell_replaced(&mut self, key: Key<'_>, slot: WaiterSlot, fx: &mut Effects) {
+    /// Answers the call with its waiter in `slot`, if it is blocked: a later call, with request id `by`, has replaced
+    /// it. A request without a blocked call gets a message, unless the later call is a copy of it.
+    pub(crate) fn tell_replaced(
+        &mut self,
+        key: Key<'_>,
+        slot: WaiterSlot,
+        by: Option<&[u8]>,
+        fx: &mut Effects,
+    ) {
         let Some(earlier) = self.waits.get(slot).map(|waiter| self.waits.leader(waiter)) else {
             return;
         };
@@ -135,6 +150,17 @@ impl Machine {
             );
             fx.wake(earlier.id, Outcome::fault(ErrorCode::Replaced, text));
             self.counters.replaced += 1;
+        } else if let Some(reqid) = earlier.ask.request.as_deref().filter(|id| Some(*id) != by)
+            && let Some(channel) = channel(&earlier.ask.notify, &earlier.owner)
+        {
+            let subject = Subject {
+                channel,
+                is_sharded: matches!(earlier.ask.notify, Notify::Sharded(_)),
+                id: "0".into(),
+                owner: earlier.owner.to_vec(),
+                reqid: reqid.to_vec(),
+            };
+            fx.message(message::Event::Replaced, key, subject);
         }
     }
 }

@@ -316,6 +316,7 @@ impl Table {
                 Message::Hold { event, db, id, owner, reqid, key } => {
                     let id = match permit::parse(id) {
                         Some(id) => format!("p{}", number(id)),
+                        None if id == b"0" => "-".to_owned(),
                         None => self.name(lossy(id).parse().expect("a token")),
                     };
                     let reqid = match lossy(reqid) {
@@ -367,7 +368,7 @@ impl Table {
             let text = String::from_utf8_lossy(text);
             text.split(' ').nth(2)?.parse().ok()
         });
-        let mut tokens: Vec<u64> = told.chain(said).collect();
+        let mut tokens: Vec<u64> = told.chain(said).filter(|&token| token > 0).collect();
         tokens.sort_unstable();
         for token in tokens {
             if !self.tokens.contains(&token) {

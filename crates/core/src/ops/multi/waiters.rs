@@ -75,7 +75,7 @@ impl Machine {
         let place = |name: &&[u8]| self.waits.waiter_at(turn.caller.key(name), call.owner);
         let wanted: BTreeSet<WaiterSlot> = call.keys.iter().filter_map(place).collect();
         if let (Some(&name), Some(&slot)) = (call.keys.first(), wanted.first()) {
-            self.tell_replaced(turn.caller.key(name), slot, turn.fx);
+            self.tell_replaced(turn.caller.key(name), slot, call.reqid, turn.fx);
         }
         self.remove_group(group, |slot| wanted.contains(&slot));
     }
@@ -85,7 +85,7 @@ impl Machine {
         for &name in call.keys {
             let key = turn.caller.key(name);
             if let Some(slot) = self.waits.waiter_at(key, call.owner) {
-                self.evict(key, slot, turn.fx);
+                self.evict(key, slot, call.reqid, turn.fx);
             }
         }
     }
@@ -98,7 +98,7 @@ impl Machine {
                 && let Some(waiter) = self.waits.get(slot)
                 && (name == taken || self.waits.leader(waiter).wait_state.is_parked())
             {
-                self.evict(key, slot, turn.fx);
+                self.evict(key, slot, call.reqid, turn.fx);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! ACQUIRE of a free lock, of a lock that the owner holds, and with a wait.
 
 use super::holder::{follow, remember, set_end};
-use super::{Answer, Binding, Hold, How, Model, Place, Use, text};
+use super::{Answer, Binding, Hold, How, KEYS, Model, Place, Use, text};
 use dlock_wire::request::{Acquire, Channel, Mode};
 
 impl Model {
@@ -25,7 +25,7 @@ impl Model {
             && (goes_first || self.queues[k].iter().all(|place| self.is_skipped(k, place)));
         if is_open && (goes_first || !(waits && place.is_some())) {
             if let Some(at) = place.filter(|_| waits) {
-                self.give_up_place(k, at);
+                self.give_up_place(k, at, call.reqid);
             }
             let token = self.next_token();
             let mut hold = self.new_hold(owner, token, self.lease_of(call.lease_ms));
@@ -97,18 +97,25 @@ impl Model {
             }
         };
         if let Some(at) = old {
-            self.give_up_place(k, at);
+            self.give_up_place(k, at, new.request.as_deref());
         }
         let end = if goes_first { 0 } else { self.queues[k].len() };
         self.queues[k].insert(kept.unwrap_or(end), new);
     }
 
     /// A later call of the owner takes over the queue entry of an earlier one.
-    fn give_up_place(&mut self, k: usize, at: usize) {
+    fn give_up_place(&mut self, k: usize, at: usize, by: Option<&[u8]>) {
         let old = self.queues[k].remove(at);
         if let How::Blocked { .. } = old.how {
             self.out.wakes.push((old.client, Answer::Error("REPLACED")));
             self.out.counters.replaced += 1;
+        } else if let (Some(channel), Some(id)) = (old.channel, old.request)
+            && Some(&id[..]) != by
+        {
+            let (owner, long, id_long) = (&old.owner, old.owner.len(), id.len());
+            let id = text(&id);
+            let text = format!("replaced 0 0 {long} {owner} {id_long} {id} {}", KEYS[k]);
+            self.out.messages.push((channel, text));
         }
     }
 

@@ -101,6 +101,23 @@ fn messages_carry_the_request_that_asked_for_them() {
 }
 
 #[test]
+fn a_place_that_another_request_takes_over_is_told_so() {
+    run_both(
+        "
+          0  c1  ACQUIRE k A                                => t1
+          1  c2  ACQUIRE k B QUEUE 100 NOTIFY c REQID r     => null
+          2  c3  ACQUIRE k B QUEUE 100 NOTIFY c REQID r     => null
+          3  c2  ACQUIRE k B QUEUE 100 NOTIFY d REQID s     => null; c: replaced 0 - 1 B [r] k
+          4  c3  ACQUIRE k B BLOCK 100                      => parked; d: replaced 0 - 1 B [s] k
+          # Without BLOCK or QUEUE a call leaves the place alone.
+          5  c2  ACQUIRE k B                                => null
+          6  c1  RELEASE k A                                => 0; c3 gets t2
+          7  c3  RELEASE k B                                => 0
+    ",
+    );
+}
+
+#[test]
 fn messages_of_snotify_are_sharded() {
     run_both("
           0  c1  ACQUIRE k A SNOTIFY ch REQID r     => t1
