@@ -6,7 +6,6 @@
 
 use crate::answers::{quoted, wrong_type};
 use crate::effects::Outcome;
-use crate::holder::{Whose, not_held};
 use crate::ids::HoldId;
 use crate::key::Key;
 use crate::kind::Kind;
@@ -193,9 +192,10 @@ impl Machine {
                 self.cancel_on_the_way(step.key, resource, call.owner, call.id);
                 Outcome::Count(0)
             }
-            (_, Use::PassedOver) => {
-                let whose = Whose { owner: call.owner, mode: call.mode, token: None };
-                not_held(step.key, resource, whose, None)
+            // NOTHELD would say no more than that nothing is held now.
+            (_, Use::PassedOver) => spent(step.key, name, used),
+            (Asks::Release, Use::Released(answer)) if call.kind == Kind::Semaphore => {
+                Outcome::Available(i64::from(answer))
             }
             (
                 _,
@@ -345,6 +345,7 @@ fn seen_by_hold(resource: &Resource, name: RequestKey<'_>) -> Option<(Did, bool)
 fn spent(key: Key<'_>, name: RequestKey<'_>, used: Use) -> Outcome {
     let end = match used {
         Use::Cancelled(_) => "was cancelled",
+        Use::PassedOver => "found no hold: it had ended before",
         _ => "was carried out, and its hold has ended",
     };
     Outcome::fault(ErrorCode::Spent, format!("{} {end}", shown(key, name)))
