@@ -23,6 +23,10 @@ use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Mode, ResizeTo};
 
+/// Under this name the memory knows that a latch was lost before it opened. Owners have names, so no request has this.
+pub(crate) const LOST_LATCH: RequestKey<'static> =
+    RequestKey { scope: Scope::Lock, owner: &[], id: b"latch" };
+
 /// The verb of a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Asks {
@@ -253,7 +257,12 @@ impl Machine {
     }
 
     /// What a request that is over did.
-    fn find_spent(&self, key: Key<'_>, name: RequestKey<'_>, lease: LeaseInstant) -> Option<Use> {
+    pub(crate) fn find_spent(
+        &self,
+        key: Key<'_>,
+        name: RequestKey<'_>,
+        lease: LeaseInstant,
+    ) -> Option<Use> {
         let known = self.spent.find(key, name, lease, self.request_limits());
         known.or_else(|| self.find_removed(key, name))
     }
@@ -279,7 +288,7 @@ impl Machine {
         }
     }
 
-    fn note_spent(&mut self, step: &mut Step<'_>, name: RequestKey<'_>, what: Use) {
+    pub(crate) fn note_spent(&mut self, step: &mut Step<'_>, name: RequestKey<'_>, what: Use) {
         let limits = self.request_limits();
         self.spent.note(step.key, name, what, step.lease, limits);
         step.spent.push(name, Some(what));
@@ -289,10 +298,14 @@ impl Machine {
     /// Forgets a request that was rolled back: the next copy of it counts as the first.
     pub(crate) fn unspend(&mut self, step: &mut Step<'_>, call: Call<'_>) {
         for name in call.names() {
-            self.spent.forget(step.key, name);
-            step.spent.push(name, None);
-            step.dirty = true;
+            self.forget_spent(step, name);
         }
+    }
+
+    pub(crate) fn forget_spent(&mut self, step: &mut Step<'_>, name: RequestKey<'_>) {
+        self.spent.forget(step.key, name);
+        step.spent.push(name, None);
+        step.dirty = true;
     }
 }
 

@@ -1,6 +1,7 @@
 //! A model of one client, the connections between it and a server, and the server's hold: every interleaving within the
 //! bounds below. The client must never count on a hold that the server may have given to another owner.
 
+mod release;
 mod search;
 
 use std::time::Duration;
