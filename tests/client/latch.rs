@@ -63,6 +63,20 @@ async fn a_latch_that_ends_closed_is_broken<P: Place>() {
     latch.init_for(1, Duration::from_secs(2)).await.unwrap();
     let error = within("the waiter", latch.wait()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Broken);
+
+    // Nor is it open for a task that asks later.
+    for end in [&["DEL", "k"][..], &["FLUSHALL"]] {
+        latch.init(1).await.unwrap();
+        assert!(!latch.is_open().await.unwrap());
+        server.cmd(end);
+        let later = async { while latch.is_open().await.is_ok_and(|is_open| !is_open) {} };
+        within("the loss", later).await;
+        assert_eq!(latch.is_open().await.unwrap_err().kind(), ErrorKind::Broken, "{end:?}");
+        assert_eq!(latch.wait().await.unwrap_err().kind(), ErrorKind::Broken, "{end:?}");
+    }
+    latch.init(1).await.unwrap();
+    latch.count_down(1).await.unwrap();
+    assert!(latch.is_open().await.unwrap());
     server.left_over_check();
 }
 

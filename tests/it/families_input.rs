@@ -83,7 +83,6 @@ const SEM: &[(&str, &str)] = &[
     ("DSEM.RESIZE s", "ERR wrong number of arguments for 'DSEM.RESIZE' command"),
     ("DSEM.ACQUIRE s", "ERR wrong number of arguments for 'DSEM.ACQUIRE' command"),
     ("DSEM.RELEASE s", "ERR wrong number of arguments for 'DSEM.RELEASE' command"),
-    ("DSEM.RELEASE s p x", "ERR wrong number of arguments for 'DSEM.RELEASE' command"),
     ("DSEM.RENEW s", "ERR wrong number of arguments for 'DSEM.RENEW' command"),
     ("DSEM.BREAK s", "ERR wrong number of arguments for 'DSEM.BREAK' command"),
     ("DSEM.TAKE", "ERR wrong number of arguments for 'DSEM.TAKE' command"),

@@ -116,8 +116,12 @@ async fn release(held: Held, signals: &mut Signals, shown: &str) -> bool {
         }
     };
     match released {
-        Ok(Ok(Released::Gone)) => false,
-        Ok(Ok(Released::Remaining(_) | Released::Already)) => true,
+        Ok(Ok(Released::Gone { .. })) => false,
+        Ok(Ok(Released::Remaining(_) | Released::Available(_))) => true,
+        Ok(Err(error)) if error.kind() == ErrorKind::ReleaseUnknown => {
+            crate::say(&format!("whether {shown} was held until the end is not known: {error}"));
+            true
+        }
         Ok(Err(error)) => {
             crate::say(&format!("{shown} could not be released and ends with its lease: {error}"));
             true

@@ -110,7 +110,7 @@ fn catch_up<'a>(
     if registry.flushes() != flushes {
         registry.doubt(hold, Lost::Flushed);
     }
-    if let Some(how) = registered.find_map(|one| one.ended(hold)) {
-        registry.report_lost(hold, how);
+    if let Some((how, key)) = registered.find_map(|one| one.ended(hold)) {
+        registry.report_lost(hold, how, &key);
     }
 }

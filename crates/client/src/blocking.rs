@@ -236,8 +236,12 @@ macro_rules! handle {
             /// # Errors
             ///
             /// As `acquire`, and [`Lost`](crate::ErrorKind::Lost) if the hold was over before the work was; the work
-            /// has always finished then, and its result is dropped.
-            pub fn with<T>(&self, work: impl FnOnce(&$guard) -> T) -> Result<T, Error> {
+            /// has always finished then, and its result is dropped. [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown)
+            /// has the result: whether the hold lasted until then is not known.
+            pub fn with<T: Send + 'static>(
+                &self,
+                work: impl FnOnce(&$guard) -> T,
+            ) -> Result<T, Error> {
                 self.acquire()?.with(work)
             }
 
@@ -247,11 +251,11 @@ macro_rules! handle {
             /// # Errors
             ///
             /// As `with`, and that of the work.
-            pub fn try_with<T, E: From<Error>>(
+            pub fn try_with<T: Send + 'static, E: From<Error>>(
                 &self,
                 work: impl FnOnce(&$guard) -> Result<T, E>,
             ) -> Result<T, E> {
-                self.with(work)?
+                self.acquire()?.try_with(work)
             }
 
             /// As `with`, but waits at most `time` for the grant. None: not granted in that time, and the work did not
@@ -260,7 +264,7 @@ macro_rules! handle {
             /// # Errors
             ///
             /// As `with`.
-            pub fn with_timeout<T>(
+            pub fn with_timeout<T: Send + 'static>(
                 &self,
                 time: Duration,
                 work: impl FnOnce(&$guard) -> T,
@@ -273,12 +277,12 @@ macro_rules! handle {
             /// # Errors
             ///
             /// As `try_with`.
-            pub fn try_with_timeout<T, E: From<Error>>(
+            pub fn try_with_timeout<T: Send + 'static, E: From<Error>>(
                 &self,
                 time: Duration,
                 work: impl FnOnce(&$guard) -> Result<T, E>,
             ) -> Result<Option<T>, E> {
-                self.with_timeout(time, work)?.transpose()
+                self.acquire_timeout(time)?.map(|guard| guard.try_with(work)).transpose()
             }
 
             fn guard(&self, inner: crate::$guard) -> $guard {

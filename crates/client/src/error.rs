@@ -1,6 +1,8 @@
 //! Errors, by what a caller can do about them.
 
+use std::any::Any;
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use dlock_wire::reply::{ErrorCode, quote};
 
@@ -28,12 +30,23 @@ struct Inner {
     source: Option<redis::RedisError>,
     /// `host:port`; of one that Sentinels name, the name of the primary if its address is not known.
     server: Option<String>,
-    key: Option<Key>,
+    keys: Vec<Key>,
+    finished: Option<Finished>,
     /// An earlier copy of the request got no answer: what that one did is not known.
     repeated: bool,
 }
 
+/// The value of work that had finished. Clones of an error share it.
 #[derive(Clone)]
+struct Finished(Arc<Mutex<Option<Box<dyn Any + Send>>>>);
+
+impl fmt::Debug for Finished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Finished").finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, PartialEq)]
 struct Key(Vec<u8>);
 
 impl fmt::Debug for Key {
@@ -41,6 +54,9 @@ impl fmt::Debug for Key {
         f.write_str(&quote(&self.0))
     }
 }
+
+/// How many keys a text names.
+const KEYS_SHOWN: usize = 8;
 
 /// What a caller can do about an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -72,6 +88,13 @@ pub enum ErrorKind {
         /// dropped), false if the work was cancelled. False from everything else.
         finished: bool,
     },
+    /// The work had finished, and whether the hold lasted until then is not known: decide whether its result counts.
+    /// [`Error::take_finished`] has what it returned.
+    ///
+    /// The reply to the release was lost, and a copy of it found nothing: either the first copy released the hold and
+    /// the server has forgotten that, or the hold had ended before. From [`with`](crate::Lock::with) also: no server
+    /// answered to the release.
+    ReleaseUnknown,
     /// The server carried an earlier copy of this request out, and the hold that it made has ended since. An acquire
     /// asks again by itself then.
     Spent,
@@ -120,7 +143,8 @@ impl Error {
             text: text.into(),
             source: None,
             server: None,
-            key: None,
+            keys: Vec::new(),
+            finished: None,
             repeated: false,
         }))
     }
@@ -172,6 +196,26 @@ impl Error {
         Self::new(ErrorKind::Lost { reason, finished: true }, text)
     }
 
+    /// A copy of a release found no hold, and the server knows nothing of the first one.
+    pub(crate) fn release_unknown() -> Self {
+        Self::new(
+            ErrorKind::ReleaseUnknown,
+            "the reply to the release was lost, and the server does not know whether the hold had ended before",
+        )
+    }
+
+    /// The error of a release, for work that had finished under the hold and returned `value`.
+    pub(crate) fn unknown_after(mut self, value: impl Any + Send) -> Self {
+        if self.kind() != ErrorKind::ReleaseUnknown {
+            self.0.kind = ErrorKind::ReleaseUnknown;
+            self.0
+                .text
+                .insert_str(0, "the work had finished, but its hold could not be released: ");
+        }
+        self.0.finished = Some(Finished(Arc::new(Mutex::new(Some(Box::new(value))))));
+        self
+    }
+
     pub(crate) fn protocol(reply: &redis::Value) -> Self {
         Self::new(ErrorKind::Protocol, format!("unexpected reply: {reply:?}"))
     }
@@ -189,11 +233,28 @@ impl Error {
     }
 
     /// The key that it is about, unless one is noted already.
-    pub(crate) fn of_key(mut self, key: &[u8]) -> Self {
-        if !key.is_empty() {
-            self.0.key.get_or_insert_with(|| Key(key.to_vec()));
-        }
+    pub(crate) fn of_key(self, key: &[u8]) -> Self {
+        if key.is_empty() { self } else { self.of_keys(vec![key.to_vec()]) }
+    }
+
+    /// The keys that it is about, unless some are noted already.
+    pub(crate) fn of_keys(self, keys: Vec<Vec<u8>>) -> Self {
+        if self.0.keys.is_empty() { self.of_just(keys) } else { self }
+    }
+
+    /// It is about these keys, and no other.
+    pub(crate) fn of_just(mut self, keys: Vec<Vec<u8>>) -> Self {
+        self.0.keys = keys.into_iter().map(Key).collect();
         self
+    }
+
+    pub(crate) fn into_keys(self) -> Vec<Vec<u8>> {
+        self.0.keys.into_iter().map(|key| key.0).collect()
+    }
+
+    /// Whether the server said that the hold is gone.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self.kind(), ErrorKind::NotHeld | ErrorKind::Stale)
     }
 
     /// Adds what to do about it to the text.
@@ -242,7 +303,36 @@ impl Error {
 
     /// The key, if the call was about one; of several, the first.
     pub fn key(&self) -> Option<&[u8]> {
-        self.0.key.as_ref().map(|key| key.0.as_slice())
+        self.keys().next()
+    }
+
+    /// The keys, if the call was about some. Where a hold of several locks was lost, those of them that were.
+    pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.keys.iter().map(|key| key.0.as_slice())
+    }
+
+    /// What the work returned: of [`ReleaseUnknown`](ErrorKind::ReleaseUnknown), from calls that work under a hold.
+    /// None: it is of another type, was taken before, or there is none. Clones of the error share it.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// use dlock_client::ErrorKind;
+    ///
+    /// let count: u64 = match client.lock("report").with(|_| async { 17 }).await {
+    ///     Ok(count) => count,
+    ///     Err(error) if error.kind() == ErrorKind::ReleaseUnknown => {
+    ///         // Another owner may have worked meanwhile. Here that does no harm.
+    ///         error.take_finished().unwrap_or_default()
+    ///     }
+    ///     Err(error) => return Err(error),
+    /// };
+    /// assert_eq!(count, 17);
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub fn take_finished<T: 'static>(&self) -> Option<T> {
+        let finished = self.0.finished.as_ref()?;
+        let mut value = finished.0.lock().unwrap_or_else(PoisonError::into_inner);
+        value.take_if(|value| value.is::<T>())?.downcast().ok().map(|value| *value)
     }
 }
 
@@ -250,14 +340,24 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.text();
         f.write_str(text)?;
-        let key = self.key().map(quote).filter(|key| !text.contains(&**key));
-        let server = self.server().filter(|server| !text.contains(*server));
-        match (key, server) {
-            (None, None) => Ok(()),
-            (Some(key), None) => write!(f, " (key {key})"),
-            (None, Some(server)) => write!(f, " (server {server})"),
-            (Some(key), Some(server)) => write!(f, " (key {key}, server {server})"),
+        // Of very many keys, some: a text is read by people.
+        let mut keys: Vec<_> =
+            self.keys().map(quote).filter(|key| !text.contains(&**key)).collect();
+        let more = keys.len().saturating_sub(KEYS_SHOWN);
+        keys.truncate(KEYS_SHOWN);
+        let several = if keys.len() > 1 { "s" } else { "" };
+        let mut about = keys.join(", ");
+        if !keys.is_empty() {
+            about.insert_str(0, &format!("key{several} "));
         }
+        if more > 0 {
+            about += &format!(" and {more} more");
+        }
+        if let Some(server) = self.server().filter(|server| !text.contains(*server)) {
+            about += if about.is_empty() { "server " } else { ", server " };
+            about += server;
+        }
+        if about.is_empty() { Ok(()) } else { write!(f, " ({about})") }
     }
 }
 
@@ -333,8 +433,25 @@ mod tests {
         assert_eq!(plain.of_key(b"").to_string(), "NOTHELD no such hold");
         // What the first layer noted stays, and nothing is said twice.
         assert_eq!(both.clone().of_key(b"l").at("h:2").to_string(), both.to_string());
+        let two =
+            Error::lost(Lost::Broken).of_keys(vec![b"k".to_vec(), b"l".to_vec()]).of_key(b"m");
+        assert_eq!(two.to_string(), "an operator broke the hold (keys \"k\", \"l\")");
+        assert_eq!((two.key(), two.keys().count()), (Some(&b"k"[..]), 2));
+        let many = Error::lost(Lost::Broken).of_keys(vec![b"k".to_vec(); 10]).at("h:1");
+        assert!(many.to_string().ends_with("\"k\" and 2 more, server h:1)"), "{many}");
         let named = Error::unavailable("no answer for \"k\" from h:1").of_key(b"k").at("h:1");
         assert_eq!(named.to_string(), named.text());
+    }
+
+    #[test]
+    fn a_finished_value_is_taken_once_and_by_its_type() {
+        let error = Error::unavailable("no answer").unknown_after(17_u64);
+        assert_eq!(error.kind(), ErrorKind::ReleaseUnknown);
+        let copy = error.clone();
+        assert_eq!(error.take_finished::<u32>(), None);
+        assert_eq!(copy.take_finished::<u64>(), Some(17));
+        assert_eq!(error.take_finished::<u64>(), None);
+        assert_eq!(Error::release_unknown().take_finished::<u64>(), None);
     }
 
     #[test]

@@ -17,20 +17,21 @@ use crate::with::{Holding, guard_with};
 
 /// What every guard can do with its field `held`.
 macro_rules! guard {
-    ($guard:ident of $hold:ident, $remaining:literal) => {
+    ($guard:ident of $hold:ident, $outcome:literal) => {
         impl $guard {
             pub(crate) fn new(hold: Hold) -> Self {
                 Self { held: hold.into() }
             }
 
-            /// Releases it;
-            #[doc = concat!("[`Released::Remaining`] says ", $remaining, ".")]
+            /// Releases it:
+            #[doc = concat!($outcome, ",")]
+            /// or [`Released::Gone`] if it was lost before, which says why and names the keys.
             ///
-            /// [`Released::Gone`] means that the hold had ended before; a request whose reply was lost is sent again,
-            /// and is never taken for that.
+            /// A request whose reply was lost is sent again, and the server says what the first copy found.
             ///
             /// # Errors
             ///
+            /// [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown) if it does not know that any more.
             /// [`Unavailable`](crate::ErrorKind::Unavailable) if no server answered; the hold then ends with its lease.
             ///
             /// # Cancel safety
@@ -74,8 +75,8 @@ macro_rules! guard {
                 self.held.lost_now()
             }
 
-            fn key(&self) -> &[u8] {
-                self.held.as_hold().key()
+            fn lost_keys(&self) -> Vec<Vec<u8>> {
+                self.held.as_hold().tracked.lost_keys()
             }
 
             fn in_span<F: Future>(&self, work: F) -> impl Future<Output = F::Output> {
@@ -150,7 +151,7 @@ pub struct Guard {
     held: Hold,
 }
 
-guard!(Guard of Hold, "how many holds this owner still has");
+guard!(Guard of Hold, "[`Released::Remaining`]");
 
 impl Guard {
     /// The work under it is done: its release tells observers.
@@ -166,7 +167,7 @@ pub struct Permit {
     held: PermitHold,
 }
 
-guard!(Permit of PermitHold, "how many permits are available afterwards");
+guard!(Permit of PermitHold, "[`Released::Available`]");
 
 impl Permit {
     /// Releases all of these in one round trip for each server, however many they are. The results are in the order of
@@ -191,7 +192,7 @@ impl Permit {
     ///     permits.push(downloads.acquire().await?);
     /// }
     /// let released = Permit::release_all(permits).await?;
-    /// assert_eq!(released.last(), Some(&Released::Remaining(3)));
+    /// assert_eq!(released.last(), Some(&Released::Available(3)));
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub async fn release_all(
@@ -240,7 +241,7 @@ pub struct MultiGuard {
     held: MultiHold,
 }
 
-guard!(MultiGuard of MultiHold, "how many locks were released");
+guard!(MultiGuard of MultiHold, "[`Released::Remaining`]");
 
 view! {
     /// A view of a hold of several locks, for the work under it. It keeps no hold alive.

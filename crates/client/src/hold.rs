@@ -12,7 +12,9 @@ use tokio::runtime::Handle;
 
 use crate::clock::{Moment, by_the_clock, sleep_until};
 use crate::core::Core;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
+use crate::guard::all;
+use crate::hold_ref::HoldRef;
 use crate::hold_state::{InflightRenewal, RenewalReply};
 use crate::link::events::Events as _;
 use crate::lost::Lost;
@@ -91,6 +93,16 @@ impl Hold {
         self.core.registry.lose(&self.tracked, how);
     }
 
+    /// It is lost, because these of its keys are.
+    pub(crate) fn lose_keys(&self, how: Lost, keys: Vec<Vec<u8>>) {
+        self.core.registry.lose_keys(&self.tracked, how, keys);
+    }
+
+    /// It was lost before the work under it was done, or there is no such work.
+    pub(crate) fn lost_error(&self, how: Lost) -> Error {
+        Error::lost(how).of_keys(self.tracked.lost_keys())
+    }
+
     /// Its connection was lost, which was alive at `alive`, perhaps before the registry knew the hold.
     pub(crate) fn unbind(&self, alive: Moment) {
         let registry = &self.core.registry;
@@ -160,22 +172,32 @@ impl Hold {
         self.core.registry.apply(&self.tracked, change);
         self.core.registry.not_after(&self.siblings(), inflight.until());
         let (terms, hold) = (self.tracked.terms(), &self.tracked.hold_ref);
-        let requests = if terms.own_name {
-            vec![hold.renewal(lease, terms.bind)]
-        } else {
-            hold.by_token().iter().map(|hold| hold.renewal(lease, terms.bind)).collect()
-        };
+        let requests = hold.parts().iter().map(|part| part.renewal(lease, terms.bind)).collect();
         Renewal { requests, inflight }
     }
 
-    /// Sends requests of which each has to succeed. Whether one of them was sent more than once.
+    /// Sends requests of which each has to succeed, one for each part. Whether one of them was sent more than once. An
+    /// error that a part is gone comes before others, and names the keys of all such parts.
     async fn send_all(&self, requests: &[Cmd]) -> Result<bool, Error> {
-        let mut repeated = false;
-        for request in requests {
-            let until = self.core.ctx.retry_until();
-            repeated |= self.core.routes.exchange(self.key(), request, until).await?.repeated;
+        let (routes, until) = (&self.core.routes, self.core.ctx.retry_until());
+        let keys = self.tracked.hold_ref.keys();
+        let sent = keys.iter().zip(requests).map(|(key, one)| routes.exchange(key, one, until));
+        let (mut repeated, mut gone, mut failed) = (false, Vec::new(), None);
+        for (reply, key) in all(sent.collect()).await.into_iter().zip(&keys) {
+            match reply {
+                Ok(reply) => repeated |= reply.repeated,
+                Err(error) if error.is_gone() => {
+                    gone.push(key.clone());
+                    failed = Some(error);
+                }
+                Err(error) => failed = failed.or(Some(error)),
+            }
         }
-        Ok(repeated)
+        match failed {
+            None => Ok(repeated),
+            Some(error) if gone.is_empty() => Err(error),
+            Some(error) => Err(error.of_just(gone)),
+        }
     }
 
     /// As [`Hold::send_all`], and notes the reply to the renewal.
@@ -194,18 +216,21 @@ impl Hold {
         sent.map(drop)
     }
 
+    /// The requests that tell whether its parts are gone, and change nothing. None: there are none.
+    pub(crate) fn checks(&self) -> Option<Vec<Cmd>> {
+        self.tracked.hold_ref.parts().iter().map(HoldRef::check).collect()
+    }
+
     /// The server said that it is gone, which may mean that it has moved: asks, and loses it only if it has not.
     pub(crate) async fn verify(self, how: Lost) {
         let sent = if self.tracked.is_watched() {
             self.send_renewal(self.watchdog_renewal(self.connection())).await
         } else {
-            let Some(check) = self.tracked.hold_ref.check() else { return self.lose(how) };
-            self.send_all(&[check]).await.map(drop)
+            let Some(checks) = self.checks() else { return self.lose(how) };
+            self.send_all(&checks).await.map(drop)
         };
         match sent {
-            Err(error) if matches!(error.kind(), ErrorKind::NotHeld | ErrorKind::Stale) => {
-                self.lose(how);
-            }
+            Err(error) if error.is_gone() => self.lose_keys(how, error.into_keys()),
             // Held, or unknown: then its deadline stays.
             Ok(()) | Err(_) => {}
         }
@@ -214,7 +239,7 @@ impl Hold {
     /// Renews it now with this lease; a watched hold also from now on.
     pub(crate) async fn renew(&self, lease: Duration) -> Result<(), Error> {
         if let Some(lost) = self.lost_now() {
-            return Err(Error::lost(lost).of_key(self.key()));
+            return Err(self.lost_error(lost));
         }
         let (lease, renew_at) = {
             let mut state = self.tracked.state();
@@ -224,12 +249,10 @@ impl Hold {
         self.core.registry.renew_by(renew_at);
         match self.send_renewal(self.renewal(lease, self.connection())).await {
             // It may have expired while the reply was on its way.
-            Ok(()) => {
-                self.lost_now().map_or(Ok(()), |lost| Err(Error::lost(lost).of_key(self.key())))
-            }
+            Ok(()) => self.lost_now().map_or(Ok(()), |lost| Err(self.lost_error(lost))),
             Err(error) => {
-                if error.kind() == ErrorKind::NotHeld {
-                    self.lose(Lost::Refused);
+                if error.is_gone() {
+                    self.lose_keys(Lost::Refused, error.clone().into_keys());
                 }
                 Err(error)
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlock_wire::permit::{self, PermitId};
 use dlock_wire::request::{
-    Check, MRelease, MRenew, MultiOp, OnePermit, Op, Release, Renew, SemOp, SemRenew,
+    Check, MRenew, MultiOp, Op, Release, Renew, SemOp, SemRelease, SemRenew,
 };
 use redis::Cmd;
 
@@ -42,9 +42,9 @@ impl HoldRef {
         }
     }
 
-    /// Several locks of an owner that others act for, one by one: MRENEW and MRELEASE would also apply to what that
-    /// owner has been granted since. Anything else as it is.
-    pub(crate) fn by_token(&self) -> Vec<Self> {
+    /// Its locks, one by one: MRENEW and MRELEASE would not tell which of them are lost, and would also apply to what a
+    /// named owner has been granted since. Anything else as it is.
+    pub(crate) fn parts(&self) -> Vec<Self> {
         let Self::Multi { keys, owner, tokens } = self else { return vec![self.clone()] };
         let lock = |(key, token): (&Vec<u8>, &u64)| {
             let (key, owner) = (key.as_slice().into(), owner.clone());
@@ -53,24 +53,31 @@ impl HoldRef {
         keys.iter().zip(tokens).map(lock).collect()
     }
 
-    /// The request that releases it; a request id is needed where other tasks act for the owner, too. `done`: tell
-    /// observers of a lock that the work under it is done.
-    pub(crate) fn release(&self, reqid: Option<&[u8]>, done: bool) -> Cmd {
+    /// The keys of its parts.
+    pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
         match self {
-            Self::Lock { family, key, owner, token } => {
-                family.release(Release { key, owner, all: false, token: Some(*token), reqid, done })
-            }
-            Self::Permit { key, permit } => {
-                command(Op::Sem(SemOp::Release(OnePermit { key, permit: *permit })))
-            }
-            Self::Multi { keys, owner, .. } => {
-                let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-                command(Op::Multi(MultiOp::Release(MRelease { keys: &keys, owner, reqid })))
-            }
+            Self::Lock { key, .. } | Self::Permit { key, .. } => vec![key.to_vec()],
+            Self::Multi { keys, .. } => keys.to_vec(),
         }
     }
 
-    /// The request that tells, by an error, that it is gone, and changes nothing; None if there is no such request.
+    /// The request that releases a part; all copies of it carry `reqid`. `done`: tell observers of a lock that the work
+    /// under it is done. None: several locks, which are released part by part.
+    pub(crate) fn release(&self, reqid: Option<&[u8]>, done: bool) -> Option<Cmd> {
+        match self {
+            Self::Lock { family, key, owner, token } => {
+                let token = Some(*token);
+                Some(family.release(Release { key, owner, all: false, token, reqid, done }))
+            }
+            Self::Permit { key, permit } => {
+                let release = SemRelease { key, permit: *permit, reqid };
+                Some(command(Op::Sem(SemOp::Release(release))))
+            }
+            Self::Multi { .. } => None,
+        }
+    }
+
+    /// The request that tells, by an error, that a part is gone, and changes nothing; None if there is no such request.
     pub(crate) fn check(&self) -> Option<Cmd> {
         let Self::Lock { family, key, token, .. } = self else { return None };
         Some(family.check(Check { key, token: *token }))

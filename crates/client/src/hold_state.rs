@@ -102,6 +102,27 @@ struct Stray {
     sent: Moment,
 }
 
+/// What the server said of a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReleaseReply {
+    /// The hold was in force when the first copy came.
+    Released,
+    /// It was not.
+    Gone,
+    /// Nothing is held now, and the server knows no earlier copy, although one was sent: it may have forgotten it.
+    Forgotten,
+}
+
+/// What a release found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The hold was in force until then.
+    Released,
+    Lost(Lost),
+    /// One or the other.
+    Unknown,
+}
+
 /// For this long a copy may be on its way. The server remembers requests for as long (`dlock.request-memory-ms`).
 const STRAY_FOR: Duration = Duration::from_secs(60);
 
@@ -283,6 +304,18 @@ impl HoldState {
     /// differ from ours, and of several locks perhaps only one is gone.
     pub(crate) fn begin_release(&mut self) -> bool {
         !std::mem::replace(&mut self.release_begun, true)
+    }
+
+    /// What a release found, by a reply that came at `now`. A loss that is known already is one with any reply that
+    /// reports no hold.
+    pub(crate) fn released(&self, now: Moment, reply: ReleaseReply) -> Verdict {
+        match (reply, self.lost()) {
+            (ReleaseReply::Released, _) => Verdict::Released,
+            (_, Some(how)) => Verdict::Lost(how),
+            (ReleaseReply::Gone, None) if now < self.deadline => Verdict::Lost(Lost::Refused),
+            // The lease may have ended while the release was on its way, after the work.
+            (ReleaseReply::Gone | ReleaseReply::Forgotten, None) => Verdict::Unknown,
+        }
     }
 
     /// Sets the lease of later renewals.

@@ -70,11 +70,12 @@ impl Latch {
         read(self.call(Op::Latch(LatchOp::CountDown(step))).await?)
     }
 
-    /// Waits until it is open, on a dedicated connection. A missing latch is open.
+    /// Waits until it is open, on a dedicated connection. A latch that was never closed is open.
     ///
     /// # Errors
     ///
-    /// [`Broken`](crate::ErrorKind::Broken) if it is deleted or its time ends before;
+    /// [`Broken`](crate::ErrorKind::Broken) if it is deleted or flushed, or its time ends, before. A server from 0.2.0 on
+    /// remembers that for `dlock.request-memory-ms` (60 s), or until the latch is closed again.
     /// [`Busy`](crate::ErrorKind::Busy), [`Unavailable`](crate::ErrorKind::Unavailable).
     ///
     /// # Cancel safety
@@ -113,10 +114,15 @@ impl Latch {
         Ok(read_or_null::<LatchInfo>(reply)?.map(|latch| latch.count))
     }
 
-    /// Whether it is open: a call to [`wait`](Latch::wait) would return at once. A missing latch is open.
-    #[doc = errors_as!("[`remaining`](Latch::remaining)")]
+    /// Whether it is open: a call to [`wait`](Latch::wait) would return at once. A latch that was never closed is open.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Latch::wait), but never [`Busy`](crate::ErrorKind::Busy).
+    #[doc = cancel_read!()]
     pub async fn is_open(&self) -> Result<bool, Error> {
-        Ok(self.remaining().await?.is_none())
+        let call = Await { key: &self.key, block_ms: None };
+        Ok(self.call(Op::Latch(LatchOp::Await(call))).await? != Value::Nil)
     }
 
     async fn call<'a>(&self, request: impl Into<Request<'a>>) -> Result<Value, Error> {

@@ -42,25 +42,29 @@ impl fmt::Display for Lost {
     }
 }
 
-/// What [`Guard::release`](crate::Guard::release) found. [`ok_or_lost`](Released::ok_or_lost) makes an error of `Gone`.
+/// What the release of a guard found. [`ok_or_lost`](Released::ok_or_lost) makes an error of `Gone`.
 #[must_use = "`Gone`: the hold had ended before the release, so the work may have overlapped another holder's"]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Released {
-    /// Released. The number of holds that this owner still has (of several locks: how many were released; of a
-    /// semaphore: the permits that are available now, which may be negative after it was made smaller).
-    Remaining(i64),
-    /// Released by an earlier copy of the request, whose reply was lost. How many remain is unknown.
-    Already,
-    /// There was nothing to release: it had ended before.
-    Gone,
+    /// Locks, one or several: released. How many holds their owner still has of them, which other guards release.
+    Remaining(u64),
+    /// Permits: returned. How many are available now, negative while more are out than the semaphore has.
+    Available(i64),
+    /// It had ended before. Of several locks one is enough; the others are released.
+    Gone {
+        /// Why, as far as this client knows.
+        reason: Lost,
+        /// The keys that were lost; of several locks, these alone.
+        keys: Vec<Vec<u8>>,
+    },
 }
 
 impl fmt::Display for Released {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Remaining(n) => write!(f, "released, {n} remaining"),
-            Self::Already => f.write_str("released by an earlier copy of the request"),
-            Self::Gone => f.write_str("nothing to release: the hold had ended before"),
+            Self::Available(n) => write!(f, "returned, {n} available"),
+            Self::Gone { reason, .. } => write!(f, "nothing to release: {reason}"),
         }
     }
 }

@@ -406,8 +406,8 @@ impl Holding for QuorumGuard {
         self.held.lost_now()
     }
 
-    fn key(&self) -> &[u8] {
-        &self.held.key
+    fn lost_keys(&self) -> Vec<Vec<u8>> {
+        vec![self.held.key.to_vec()]
     }
 
     fn in_span<F: Future>(&self, work: F) -> impl Future<Output = F::Output> {
@@ -415,7 +415,7 @@ impl Holding for QuorumGuard {
     }
 
     async fn release(&self) -> Result<Released, Error> {
-        let lost = self.lost_now().is_some();
+        let lost = self.lost_now();
         // An error: it has been told, or has ended.
         let _ = self.orders.try_send(());
         let wanted = self.wanted;
@@ -425,9 +425,9 @@ impl Holding for QuorumGuard {
         let _ = timeout(self.timeout, done).await;
         let answered = self.held.view.borrow().released;
         match (lost, answered) {
-            (true, _) => Ok(Released::Gone),
-            (false, answered) if answered >= self.wanted => Ok(Released::Remaining(0)),
-            (false, answered) => {
+            (Some(reason), _) => Ok(Released::Gone { reason, keys: self.lost_keys() }),
+            (None, answered) if answered >= self.wanted => Ok(Released::Remaining(0)),
+            (None, answered) => {
                 let text = format!("only {answered} servers answered to the release");
                 Err(no_quorum(answered, self.wanted, text))
             }

@@ -169,7 +169,12 @@ impl Registry {
 
     /// The hold is over. Tasks that wait for its loss are woken once.
     pub(crate) fn lose(&self, hold: &TrackedHold, how: Lost) {
-        let change = hold.state().lose(how);
+        self.lose_keys(hold, how, hold.hold_ref.keys());
+    }
+
+    /// As [`Registry::lose`], because these of its keys are lost.
+    pub(crate) fn lose_keys(&self, hold: &TrackedHold, how: Lost, keys: Vec<Vec<u8>>) {
+        let change = hold.lose(how, keys);
         self.apply(hold, change);
     }
 
@@ -196,13 +201,13 @@ impl Registry {
         is_first
     }
 
-    /// A message says that the hold is lost.
-    pub(crate) fn report_lost(&self, hold: &Arc<TrackedHold>, how: Lost) {
+    /// A message says that the hold is lost, at this key.
+    pub(crate) fn report_lost(&self, hold: &Arc<TrackedHold>, how: Lost, key: &[u8]) {
         if how == Lost::Deleted && self.routes().is_some_and(|routes| routes.is_cluster()) {
             // A key that moves to another node is deleted at this one.
             self.doubt(hold, how);
         } else {
-            self.lose(hold, how);
+            self.lose_keys(hold, how, vec![key.to_vec()]);
         }
     }
 
@@ -252,7 +257,7 @@ impl Events for Registry {
                     acquire.report_ended(id, key, how);
                 }
                 for hold in self.holds.named(id, key) {
-                    self.report_lost(&hold, how);
+                    self.report_lost(&hold, how, key);
                 }
             }
             Some(Message::Flushed { db }) if db == self.db => {

@@ -28,6 +28,8 @@ pub(crate) struct TrackedHold {
     /// The work under it is done: its release says so.
     is_done: AtomicBool,
     lost: watch::Sender<Option<Lost>>,
+    /// The keys of the parts that were lost, if the server named them.
+    lost_keys: OnceLock<Vec<Vec<u8>>>,
     pub(crate) report: HoldReport,
     /// Key in the registry's map of deadlines. Only the registry reads and writes it, under its lock.
     timer: Mutex<Option<TimerKey>>,
@@ -118,6 +120,7 @@ impl TrackedHold {
             release_id: OnceLock::new(),
             is_done: AtomicBool::new(false),
             lost: watch::Sender::new(None),
+            lost_keys: OnceLock::new(),
             report: HoldReport::default(),
             timer: Mutex::default(),
         })
@@ -167,6 +170,22 @@ impl TrackedHold {
     /// The request id of its release, however often that is sent.
     pub(crate) fn release_id(&self) -> &[u8] {
         self.release_id.get_or_init(crate::random::name).as_bytes()
+    }
+
+    /// It is lost, because these of its keys are.
+    pub(crate) fn lose(&self, how: Lost, keys: Vec<Vec<u8>>) -> Change {
+        let mut state = self.state();
+        let change = state.lose(how);
+        if matches!(change, Change::Lost(_)) {
+            // The first loss is the last.
+            let _ = self.lost_keys.set(keys);
+        }
+        change
+    }
+
+    /// The keys that were lost: all of them, unless the server named some.
+    pub(crate) fn lost_keys(&self) -> Vec<Vec<u8>> {
+        self.lost_keys.get().cloned().unwrap_or_else(|| self.hold_ref.keys())
     }
 
     /// Wakes the tasks that wait for its loss.

@@ -11,8 +11,8 @@ pub(crate) trait Holding {
     /// How the hold was lost, if it was, by the clock of this moment.
     fn lost_now(&self) -> Option<Lost>;
 
-    /// The key; of several, the first.
-    fn key(&self) -> &[u8];
+    /// The keys that were lost, if it was: all of them, unless the server named some.
+    fn lost_keys(&self) -> Vec<Vec<u8>>;
 
     /// The work, inside the span of the hold.
     fn in_span<F: Future>(&self, work: F) -> impl Future<Output = F::Output>;
@@ -23,22 +23,27 @@ pub(crate) trait Holding {
 
 /// Works under a hold and releases it. Error [`Lost`](crate::ErrorKind::Lost) if the hold was over before the work was;
 /// the work is dropped then.
-pub(crate) async fn under<T, F>(hold: &impl Holding, work: impl FnOnce() -> F) -> Result<T, Error>
+pub(crate) async fn under<T, E, F>(hold: &impl Holding, work: impl FnOnce() -> F) -> Result<T, E>
 where
-    F: Future<Output = T>,
+    T: Send + 'static,
+    E: From<Error>,
+    F: Future<Output = Result<T, E>>,
 {
     // No step of the work begins after the hold was lost: `lost` is polled before the work each time, and looks at the
     // clock each time.
     let done = tokio::select! {
         biased;
-        how = hold.lost() => return Err(Error::lost(how).of_key(hold.key())),
+        how = hold.lost() => return Err(Error::lost(how).of_keys(hold.lost_keys()).into()),
         done = hold.in_span(work()) => done,
     };
-    // The last step of the work may have taken longer than the lease.
-    if let Some(how) = hold.lost_now() {
-        return Err(Error::lost_by_the_end(how).of_key(hold.key()));
-    }
-    verdict(done, &hold.release().await).map_err(|error| error.of_key(hold.key()))
+    lasted(hold)?;
+    verdict(done, hold.release().await)
+}
+
+/// An error if the hold was lost by the clock of this moment: the last step of the work may have taken longer than the
+/// lease.
+pub(crate) fn lasted(hold: &impl Holding) -> Result<(), Error> {
+    hold.lost_now().map_or(Ok(()), |how| Err(Error::lost_by_the_end(how).of_keys(hold.lost_keys())))
 }
 
 impl Released {
@@ -47,7 +52,7 @@ impl Released {
     ///
     /// # Errors
     ///
-    /// [`Lost`](crate::ErrorKind::Lost) with `finished: true`, as from [`with`](crate::Lock::with).
+    /// [`Lost`](crate::ErrorKind::Lost) with `finished: true`, as from [`with`](crate::Lock::with). It names the keys.
     ///
     /// ```
     #[doc = example!()]
@@ -58,18 +63,26 @@ impl Released {
     /// ```
     pub fn ok_or_lost(self) -> Result<(), Error> {
         match self {
-            Self::Remaining(_) | Self::Already => Ok(()),
-            Self::Gone => Err(Error::lost_by_the_end(Lost::Refused)),
+            Self::Remaining(_) | Self::Available(_) => Ok(()),
+            Self::Gone { reason, keys } => Err(Error::lost_by_the_end(reason).of_keys(keys)),
         }
     }
 }
 
-/// The result of work, if it counts after that outcome of the release.
-pub(crate) fn verdict<T>(done: T, released: &Result<Released, Error>) -> Result<T, Error> {
-    match released {
-        Ok(released) => released.ok_or_lost().map(|()| done),
-        // Whether the answer to the release comes does not change what was done under the lock.
-        Err(_) => Ok(done),
+/// The result of work, after that outcome of the release. The error of work that failed comes before an outcome that is
+/// not known.
+pub(crate) fn verdict<T, E>(done: Result<T, E>, released: Result<Released, Error>) -> Result<T, E>
+where
+    T: Send + 'static,
+    E: From<Error>,
+{
+    match (released, done) {
+        (Ok(released), done) => {
+            released.ok_or_lost()?;
+            done
+        }
+        (Err(error), Ok(value)) => Err(error.unknown_after(value).into()),
+        (Err(_), failed) => failed,
     }
 }
 
@@ -85,21 +98,22 @@ macro_rules! guard_with {
             /// Runs the work under the hold, and releases it. When the hold is lost, the work is cancelled: its future
             /// is dropped.
             ///
-            /// A release whose reply is lost does not lose the result of the work.
-            ///
             /// # Errors
             ///
             /// [`Lost`](crate::ErrorKind::Lost), which says why and whether the work had finished.
+            /// [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown), which has the result of the work: whether the hold
+            /// lasted until then is not known.
             ///
             /// # Cancel safety
             ///
             /// Dropping this future drops the work and releases the hold in the background.
             pub async fn with<T, F>(self, work: impl FnOnce($hold) -> F) -> Result<T, $crate::Error>
             where
+                T: Send + 'static,
                 F: Future<Output = T>,
             {
                 let hold = self.hold();
-                $crate::with::under(&self, || work(hold)).await
+                $crate::with::under(&self, || async { Ok(work(hold).await) }).await
             }
 
             /// As [`with`](Self::with), for work that can fail: its error is returned as it is. The hold is released in
@@ -107,10 +121,12 @@ macro_rules! guard_with {
             #[doc = errors_as!("[`with`](Self::with)", ", and that of the work")]
             pub async fn try_with<T, E, F>(self, work: impl FnOnce($hold) -> F) -> Result<T, E>
             where
+                T: Send + 'static,
                 F: Future<Output = Result<T, E>>,
                 E: From<$crate::Error>,
             {
-                self.with(work).await?
+                let hold = self.hold();
+                $crate::with::under(&self, || work(hold)).await
             }
         }
     };
@@ -124,12 +140,11 @@ macro_rules! handle_with {
             /// Acquires as [`acquire`](Self::acquire), runs the work under the hold, and releases it. When the hold is
             /// lost, the work is cancelled: its future is dropped.
             ///
-            /// A release whose reply is lost does not lose the result of the work.
-            ///
             /// # Errors
             ///
             /// As [`acquire`](Self::acquire), and [`Lost`](crate::ErrorKind::Lost), which says why and whether the work
-            /// had finished.
+            /// had finished. [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown), which has the result of the work:
+            /// whether the hold lasted until then is not known.
             ///
             /// # Cancel safety
             ///
@@ -139,6 +154,7 @@ macro_rules! handle_with {
                 work: impl FnOnce($hold) -> F,
             ) -> Result<T, $crate::Error>
             where
+                T: Send + 'static,
                 F: Future<Output = T>,
             {
                 self.acquire().await?.with(work).await
@@ -149,10 +165,11 @@ macro_rules! handle_with {
             #[doc = errors_as!("[`with`](Self::with)", ", and that of the work")]
             pub async fn try_with<T, E, F>(&self, work: impl FnOnce($hold) -> F) -> Result<T, E>
             where
+                T: Send + 'static,
                 F: Future<Output = Result<T, E>>,
                 E: From<$crate::Error>,
             {
-                self.with(work).await?
+                self.acquire().await?.try_with(work).await
             }
 
             /// As [`with`](Self::with), but waits at most `time` for the grant. None: not granted in that time, and the
@@ -164,6 +181,7 @@ macro_rules! handle_with {
                 work: impl FnOnce($hold) -> F,
             ) -> Result<Option<T>, $crate::Error>
             where
+                T: Send + 'static,
                 F: Future<Output = T>,
             {
                 match self.acquire_timeout(time).await? {
@@ -180,10 +198,14 @@ macro_rules! handle_with {
                 work: impl FnOnce($hold) -> F,
             ) -> Result<Option<T>, E>
             where
+                T: Send + 'static,
                 F: Future<Output = Result<T, E>>,
                 E: From<$crate::Error>,
             {
-                self.with_timeout(time, work).await?.transpose()
+                match self.acquire_timeout(time).await? {
+                    Some(guard) => guard.try_with(work).await.map(Some),
+                    None => Ok(None),
+                }
             }
         }
     };

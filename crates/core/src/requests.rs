@@ -6,7 +6,6 @@
 
 use crate::answers::{quoted, wrong_type};
 use crate::effects::Outcome;
-use crate::holder::{Whose, not_held};
 use crate::ids::HoldId;
 use crate::key::Key;
 use crate::kind::Kind;
@@ -23,6 +22,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Mode, ResizeTo};
+
+/// Under this name the memory knows that a latch was lost before it opened. Owners have names, so no request has this.
+pub(crate) const LOST_LATCH: RequestKey<'static> =
+    RequestKey { scope: Scope::Lock, owner: &[], id: b"latch" };
 
 /// The verb of a call.
 #[derive(Debug, Clone, Copy)]
@@ -193,9 +196,10 @@ impl Machine {
                 self.cancel_on_the_way(step.key, resource, call.owner, call.id);
                 Outcome::Count(0)
             }
-            (_, Use::PassedOver) => {
-                let whose = Whose { owner: call.owner, mode: call.mode, token: None };
-                not_held(step.key, resource, whose, None)
+            // NOTHELD would say no more than that nothing is held now.
+            (_, Use::PassedOver) => spent(step.key, name, used),
+            (Asks::Release, Use::Released(answer)) if call.kind == Kind::Semaphore => {
+                Outcome::Available(i64::from(answer))
             }
             (
                 _,
@@ -253,7 +257,12 @@ impl Machine {
     }
 
     /// What a request that is over did.
-    fn find_spent(&self, key: Key<'_>, name: RequestKey<'_>, lease: LeaseInstant) -> Option<Use> {
+    pub(crate) fn find_spent(
+        &self,
+        key: Key<'_>,
+        name: RequestKey<'_>,
+        lease: LeaseInstant,
+    ) -> Option<Use> {
         let known = self.spent.find(key, name, lease, self.request_limits());
         known.or_else(|| self.find_removed(key, name))
     }
@@ -279,7 +288,7 @@ impl Machine {
         }
     }
 
-    fn note_spent(&mut self, step: &mut Step<'_>, name: RequestKey<'_>, what: Use) {
+    pub(crate) fn note_spent(&mut self, step: &mut Step<'_>, name: RequestKey<'_>, what: Use) {
         let limits = self.request_limits();
         self.spent.note(step.key, name, what, step.lease, limits);
         step.spent.push(name, Some(what));
@@ -289,10 +298,14 @@ impl Machine {
     /// Forgets a request that was rolled back: the next copy of it counts as the first.
     pub(crate) fn unspend(&mut self, step: &mut Step<'_>, call: Call<'_>) {
         for name in call.names() {
-            self.spent.forget(step.key, name);
-            step.spent.push(name, None);
-            step.dirty = true;
+            self.forget_spent(step, name);
         }
+    }
+
+    pub(crate) fn forget_spent(&mut self, step: &mut Step<'_>, name: RequestKey<'_>) {
+        self.spent.forget(step.key, name);
+        step.spent.push(name, None);
+        step.dirty = true;
     }
 }
 
@@ -345,6 +358,7 @@ fn seen_by_hold(resource: &Resource, name: RequestKey<'_>) -> Option<(Did, bool)
 fn spent(key: Key<'_>, name: RequestKey<'_>, used: Use) -> Outcome {
     let end = match used {
         Use::Cancelled(_) => "was cancelled",
+        Use::PassedOver => "found no hold: it had ended before",
         _ => "was carried out, and its hold has ended",
     };
     Outcome::fault(ErrorCode::Spent, format!("{} {end}", shown(key, name)))

@@ -32,7 +32,7 @@ pub use log::Log;
 pub use multi::{MAcquire, MRelease, MRenew};
 pub use rw::{Mode, RwAcquire, RwBreak, RwRelease, RwRenew};
 pub use semaphore::{
-    Drain, Give, OnePermit, Resize, ResizeTo, SemAcquire, SemInit, SemRenew, Take,
+    Drain, Give, OnePermit, Resize, ResizeTo, SemAcquire, SemInit, SemRelease, SemRenew, Take,
 };
 use writer::{Arguments, Writer};
 

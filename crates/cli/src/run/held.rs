@@ -154,7 +154,7 @@ impl Held {
         match self.what {
             What::Lock(guard) => guard.release().await,
             What::Permit(permit) => permit.release().await,
-            What::View(_) => Ok(Released::Already),
+            What::View(_) => Ok(Released::Remaining(0)),
         }
     }
 }

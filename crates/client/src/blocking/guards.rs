@@ -7,7 +7,7 @@ use super::background::Background;
 use crate::error::Error;
 use crate::guard::all;
 use crate::lost::{Lost, Released};
-use crate::with::{Holding, verdict};
+use crate::with::{Holding, lasted, verdict};
 
 /// How long dropping a guard may block.
 const RELEASE_WITHIN: Duration = Duration::from_secs(1);
@@ -33,13 +33,10 @@ macro_rules! guard {
             /// # Errors
             ///
             /// [`Lost`](crate::ErrorKind::Lost) if the hold was over before the work was: its result is dropped.
-            pub fn with<T>(self, work: impl FnOnce(&Self) -> T) -> Result<T, Error> {
-                let done = work(&self);
-                if let Some(how) = self.lost_now() {
-                    let key = Holding::key(&self.inner);
-                    return Err(Error::lost_by_the_end(how).of_key(key));
-                }
-                verdict(done, &self.release())
+            /// [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown), which has the result: whether the hold lasted
+            /// until then is not known.
+            pub fn with<T: Send + 'static>(self, work: impl FnOnce(&Self) -> T) -> Result<T, Error> {
+                self.try_with(|guard| Ok(work(guard)))
             }
 
             /// As `with`, for work that can fail: its error is returned as it is. If the hold was lost, that is the
@@ -48,11 +45,13 @@ macro_rules! guard {
             /// # Errors
             ///
             /// As `with`, and that of the work.
-            pub fn try_with<T, E: From<Error>>(
+            pub fn try_with<T: Send + 'static, E: From<Error>>(
                 self,
                 work: impl FnOnce(&Self) -> Result<T, E>,
             ) -> Result<T, E> {
-                self.with(work)?
+                let done = work(&self);
+                lasted(&self.inner)?;
+                verdict(done, self.release())
             }
 
             /// How the hold was lost, if it was. Ask before each step that needs the lock.

@@ -29,7 +29,7 @@ impl Lock {
     /// }
     /// # Ok::<(), Error>(())
     /// ```
-    pub fn run_once<T, E: From<Error>>(
+    pub fn run_once<T: Send + 'static, E: From<Error>>(
         &self,
         work: impl FnOnce(&Guard) -> Result<T, E>,
     ) -> Result<Once<T>, E> {
@@ -43,7 +43,7 @@ impl Lock {
     /// # Errors
     ///
     /// As [`run_once`](Self::run_once).
-    pub fn run_once_timeout<T, E: From<Error>>(
+    pub fn run_once_timeout<T: Send + 'static, E: From<Error>>(
         &self,
         time: Duration,
         work: impl FnOnce(&Guard) -> Result<T, E>,
@@ -51,7 +51,7 @@ impl Lock {
         self.run_once_within(Some(time), work)
     }
 
-    fn run_once_within<T, E: From<Error>>(
+    fn run_once_within<T: Send + 'static, E: From<Error>>(
         &self,
         time: Option<Duration>,
         work: impl FnOnce(&Guard) -> Result<T, E>,

@@ -1,10 +1,13 @@
 //! Releases of a hold.
 
 use super::Hold;
+use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::exchange::Reply;
+use crate::guard::all;
 use crate::hold_ref::HoldRef;
-use crate::lost::Released;
+use crate::hold_state::{ReleaseReply, Verdict};
+use crate::lost::{Lost, Released};
 use crate::reply::read;
 use crate::telemetry;
 
@@ -14,8 +17,10 @@ impl Hold {
     /// A lost hold is released too: our clock does not decide whether the server's hold is over, and of several locks
     /// perhaps only one is gone.
     pub(crate) async fn release(&self) -> Result<Released, Error> {
+        let lost = self.lost_now();
         if !self.core.registry.begin_release(&self.tracked) {
-            return Ok(Released::Gone);
+            let keys = self.tracked.hold_ref.keys();
+            return Ok(Released::Gone { reason: lost.unwrap_or(Lost::Closed), keys });
         }
         let _cleanup = self.core.ctx.gate.cleanup();
         let mut rest = InBackground(Some(self.clone()));
@@ -36,7 +41,9 @@ impl Hold {
         let cleanup = self.core.ctx.gate.cleanup();
         self.core.ctx.runtime.clone().spawn(async move {
             // No caller gets the error; the lease ends by itself.
-            if let Err(error) = self.send_release().await {
+            if let Err(error) = self.send_release().await
+                && error.kind() != ErrorKind::ReleaseUnknown
+            {
                 telemetry::release_failed(self.key(), &error);
                 self.core.ctx.gate.failed();
             }
@@ -44,51 +51,64 @@ impl Hold {
         });
     }
 
-    /// A copy of a request that got no answer, and now finds nothing, is a success: either the first copy released the
-    /// hold, or the hold ended between the copies. Both are after everything that was done under it.
+    /// Releases each part. All are sent before the first reply, so those to one server travel together.
     async fn send_release(&self) -> Result<Released, Error> {
         let hold = &self.tracked.hold_ref;
-        let own_name = self.tracked.terms().own_name;
-        let is_several = matches!(hold, HoldRef::Multi { .. });
-        if is_several && !own_name {
-            return self.release_by_token().await;
-        }
-        let reqid = (!own_name).then(|| self.tracked.release_id());
-        let request = hold.release(reqid, self.tracked.is_done());
-        let until = self.core.ctx.retry_until();
-        match self.core.routes.exchange(self.key(), &request, until).await {
-            Ok(Reply { value, repeated }) => Ok(match read(value)? {
-                0 if is_several && repeated => Released::Already,
-                0 if is_several => Released::Gone,
-                remaining => Released::Remaining(remaining),
-            }),
-            Err(error) if error.kind() == ErrorKind::NotHeld && error.is_repeated() => {
-                Ok(match hold {
-                    // The owner holds nothing with this token any more.
-                    HoldRef::Lock { .. } => Released::Remaining(0),
-                    HoldRef::Permit { .. } | HoldRef::Multi { .. } => Released::Already,
-                })
+        let parts = hold.parts();
+        let replies = all(parts.iter().map(|part| self.release_part(part)).collect()).await;
+        let (mut left, mut reason, mut gone, mut unknown, mut failed) =
+            (0, None, Vec::new(), Vec::new(), None);
+        for (reply, key) in replies.into_iter().zip(hold.keys()) {
+            match reply {
+                Ok((Verdict::Released, n)) => left += n,
+                Ok((Verdict::Lost(how), _)) => {
+                    reason = Some(how);
+                    gone.push(key);
+                }
+                Ok((Verdict::Unknown, _)) => unknown.push(key),
+                Err(error) => failed = failed.or(Some(error)),
             }
-            Err(error) if error.kind() == ErrorKind::NotHeld => Ok(Released::Gone),
-            Err(error) => Err(error),
+        }
+        match (reason, failed, hold) {
+            (Some(reason), ..) => Ok(Released::Gone { reason, keys: gone }),
+            _ if !unknown.is_empty() => Err(Error::release_unknown().of_keys(unknown)),
+            (None, Some(error), _) => Err(error),
+            (None, None, HoldRef::Permit { .. }) => Ok(Released::Available(left)),
+            (None, None, _) => Ok(Released::Remaining(left.unsigned_abs())),
         }
     }
 
-    /// Several locks, one by one.
-    async fn release_by_token(&self) -> Result<Released, Error> {
-        let mut released = 0;
-        for lock in self.tracked.hold_ref.by_token() {
-            let release = lock.release(Some(self.tracked.release_id()), self.tracked.is_done());
-            let until = self.core.ctx.retry_until();
-            match self.core.routes.exchange(lock.key(), &release, until).await {
-                Ok(_) => released += 1,
-                Err(error) if error.kind() == ErrorKind::NotHeld => {
-                    released += i64::from(error.is_repeated());
-                }
-                Err(error) => return Err(error),
+    /// Releases one part: what that found, and what the server counts afterwards.
+    async fn release_part(&self, part: &HoldRef) -> Result<(Verdict, i64), Error> {
+        let (id, done) = (self.tracked.release_id(), self.tracked.is_done());
+        let replied = match self.exchange_release(part, Some(id), done).await {
+            // A server before 0.2.0 knows no request ids of permits, and has done nothing.
+            Err(error) if error.kind() == ErrorKind::Invalid => {
+                self.exchange_release(part, None, done).await
             }
-        }
-        Ok(if released == 0 { Released::Gone } else { Released::Remaining(released) })
+            replied => replied,
+        };
+        let (reply, left) = match replied {
+            Ok(reply) => (ReleaseReply::Released, read(reply.value)?),
+            Err(error) if error.kind() == ErrorKind::Spent => (ReleaseReply::Gone, 0),
+            Err(error) if error.is_gone() && !error.is_repeated() => (ReleaseReply::Gone, 0),
+            Err(error) if error.is_gone() => (ReleaseReply::Forgotten, 0),
+            Err(error) => return Err(error),
+        };
+        Ok((self.tracked.state().released(Moment::now(), reply), left))
+    }
+
+    async fn exchange_release(
+        &self,
+        part: &HoldRef,
+        reqid: Option<&[u8]>,
+        done: bool,
+    ) -> Result<Reply, Error> {
+        let Some(request) = part.release(reqid, done) else {
+            return Err(Error::invalid("several locks are released one by one"));
+        };
+        let until = self.core.ctx.retry_until();
+        self.core.routes.exchange(part.key(), &request, until).await
     }
 }
 

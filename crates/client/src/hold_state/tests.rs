@@ -3,6 +3,7 @@
 
 mod checks;
 mod events;
+mod release;
 mod search;
 
 use std::time::Duration;

@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind};
 use crate::flight::Flight;
 use crate::guard::Guard;
 use crate::hold::Hold;
-use crate::with::{Holding, verdict};
+use crate::with::{Holding, lasted, verdict};
 
 /// Before a free lock that grants nothing now is asked again.
 const PAUSES: BackOff = BackOff::new(Duration::from_millis(5), Duration::from_millis(250));
@@ -76,7 +76,8 @@ impl Lock {
     /// # Errors
     ///
     /// The error of the work, if it ran here. [`Lost`](crate::ErrorKind::Lost) if the hold was over before the work
-    /// was: the work is dropped then. The errors of [`acquire`](Self::acquire).
+    /// was: the work is dropped then. [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown), which has the result of the
+    /// work; another call may run its own. The errors of [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     ///
@@ -96,6 +97,7 @@ impl Lock {
     /// ```
     pub async fn run_once<T, E, F>(&self, work: impl FnOnce(Hold) -> F) -> Result<Once<T>, E>
     where
+        T: Send + 'static,
         F: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
@@ -120,6 +122,7 @@ impl Lock {
         work: impl FnOnce(Hold) -> F,
     ) -> Result<Option<Once<T>>, E>
     where
+        T: Send + 'static,
         F: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
@@ -132,6 +135,7 @@ impl Lock {
         work: impl FnOnce(Hold) -> F,
     ) -> Result<Option<Once<T>>, E>
     where
+        T: Send + 'static,
         F: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
@@ -140,7 +144,7 @@ impl Lock {
                 // As in `with`: no step of the work begins after the hold was lost.
                 let value = tokio::select! {
                     biased;
-                    how = guard.lost() => return Err(Error::lost(how).into()),
+                    how = guard.lost() => return Err(guard.lost_error(how).into()),
                     done = work(guard.hold()) => done?,
                 };
                 Ok(Some(Once::Ran(run.finish(&guard, value).await?)))
@@ -245,14 +249,15 @@ impl Lock {
 
 impl Run {
     /// The work has done what it should. Releases its hold: only this release says so to those who wait elsewhere.
-    pub(crate) async fn finish<T>(self, guard: &Guard, value: T) -> Result<T, Error> {
+    pub(crate) async fn finish<T>(self, guard: &Guard, value: T) -> Result<T, Error>
+    where
+        T: Send + 'static,
+    {
         // These had begun when the work was done, too.
         let up_to = self.flight.joined();
-        if let Some(how) = guard.lost_now() {
-            return Err(Error::lost_by_the_end(how));
-        }
+        lasted(guard)?;
         guard.set_done();
-        let value = verdict(value, &Holding::release(guard).await)?;
+        let value = verdict::<T, Error>(Ok(value), Holding::release(guard).await)?;
         self.flight.finish(up_to);
         Ok(value)
     }

@@ -33,8 +33,8 @@ pub(crate) struct Waiters {
 pub(crate) struct WaitingAcquire {
     request: Option<Weak<dyn PendingRequest>>,
     announcement: Mutex<Option<Announcement>>,
-    /// Holds of this owner that ended before the registry knew them, by name.
-    ended: Mutex<Vec<(Box<[u8]>, Lost)>>,
+    /// Holds of this owner that ended before the registry knew them: name, key, and how.
+    ended: Mutex<Vec<(Box<[u8]>, Box<[u8]>, Lost)>>,
     news: Notify,
 }
 
@@ -145,11 +145,12 @@ impl Registered<'_> {
         lock(&self.acquire.announcement).take()
     }
 
-    /// Whether the server said that this hold has ended, before the registry knew it.
-    pub(crate) fn ended(&self, hold: &TrackedHold) -> Option<Lost> {
+    /// Whether the server said that this hold has ended, before the registry knew it: how, and at which key.
+    pub(crate) fn ended(&self, hold: &TrackedHold) -> Option<(Lost, Box<[u8]>)> {
         let ended = lock(&self.acquire.ended);
         let names = hold.hold_ref.names();
-        ended.iter().find(|(name, _)| names.contains(name)).map(|(_, how)| *how)
+        let found = ended.iter().find(|(name, ..)| names.contains(name));
+        found.map(|(_, key, how)| (*how, key.clone()))
     }
 
     /// Returns when there is news.
@@ -173,7 +174,7 @@ impl Drop for Registered<'_> {
 impl WaitingAcquire {
     /// A message said that a hold of this owner has ended.
     pub(super) fn report_ended(&self, id: &[u8], key: &[u8], how: Lost) {
-        lock(&self.ended).push((hold_name(id, key), how));
+        lock(&self.ended).push((hold_name(id, key), key.into(), how));
     }
 
     /// A message said that request `reqid` was granted `id`. Any client that may publish on our channel can send it,

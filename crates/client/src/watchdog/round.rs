@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::clock::Moment;
 use crate::core::Core;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::hold::Hold;
 use crate::hold_state::{InflightRenewal, RenewalReply};
 use crate::lost::Lost;
@@ -136,12 +136,12 @@ impl Batch {
         let mut batch = Self::default();
         for hold in holds.into_iter().filter(|hold| !hold.tracked.has_ended()) {
             let (requests, renewal) = if round == Round::Flush && !hold.tracked.is_watched() {
-                let Some(check) = hold.tracked.hold_ref.check() else {
+                let Some(checks) = hold.checks() else {
                     // There is no way to ask.
                     hold.lose(Lost::Flushed);
                     continue;
                 };
-                (vec![check], None)
+                (checks, None)
             } else {
                 telemetry::renewing(&hold);
                 let renewal = hold.watchdog_renewal(over);
@@ -168,8 +168,7 @@ impl Batch {
         let mut is_refused = false;
         let mut replies = replies.into_iter();
         for sent in &self.holds {
-            let of_hold: Vec<_> = replies.by_ref().take(sent.commands).collect();
-            let replies = of_hold.into_iter().map(Value::extract_error).collect();
+            let replies = replies.by_ref().take(sent.commands).collect();
             is_refused |= !sent.settle(replies, round);
         }
         is_refused
@@ -184,22 +183,22 @@ impl SentHold {
     }
 
     /// What the server said about one hold. False: it did not help, ask again.
-    fn settle(&self, replies: redis::RedisResult<Vec<Value>>, round: Round) -> bool {
-        let Err(error) = replies else {
-            self.end(RenewalReply::Accepted);
+    fn settle(&self, replies: Vec<Value>, round: Round) -> bool {
+        let errors =
+            replies.into_iter().map(|reply| reply.extract_error().map_err(Error::from_redis).err());
+        let errors = errors.zip(self.hold.tracked.hold_ref.keys());
+        let errors: Vec<_> = errors.filter_map(|(error, key)| Some((error?, key))).collect();
+        let is_accepted = errors.is_empty();
+        let gone: Vec<_> =
+            errors.into_iter().filter(|(error, _)| error.is_gone()).map(|(_, key)| key).collect();
+        if !gone.is_empty() {
+            let how = if round == Round::Flush { Lost::Flushed } else { Lost::Refused };
+            self.hold.lose_keys(how, gone);
             return true;
-        };
-        match Error::from_redis(error).kind() {
-            ErrorKind::NotHeld | ErrorKind::Stale => {
-                self.hold.lose(if round == Round::Flush { Lost::Flushed } else { Lost::Refused });
-                true
-            }
-            // Moved, read-only, loading.
-            _ => {
-                self.end(RenewalReply::Refused);
-                false
-            }
         }
+        // Refused: moved, read-only, loading.
+        self.end(if is_accepted { RenewalReply::Accepted } else { RenewalReply::Refused });
+        is_accepted
     }
 }
 

@@ -7,6 +7,7 @@
 mod example;
 mod faults;
 mod flight;
+mod loss;
 mod time;
 
 use std::time::Duration;

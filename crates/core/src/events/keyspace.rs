@@ -10,10 +10,11 @@ use crate::key::{Key, Swap};
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::portions::{AT_ONCE, WEIGHT_AT_ONCE};
+use crate::requests::LOST_LATCH;
 use crate::slab::SlabId;
 use crate::spent::{RequestKey, Scope, Use, spent_of};
 use crate::state::hold::NO_CLIENT;
-use crate::state::resource::Resource;
+use crate::state::resource::{Body, Resource};
 use crate::store::{Lookup, Reach, Store};
 use crate::subject::subject;
 use crate::turn::Turn;
@@ -67,6 +68,8 @@ impl Lost {
         let holds = || resource.holds().take_while(|(id, _)| !is_large || *id == ALONE);
         let tied = holds().filter(|(_, hold)| hold.bound_to() != NO_CLIENT);
         let requests = holds().flat_map(|(id, hold)| spent_of(kind, id, hold, false));
+        let is_closed = matches!(&resource.body, Body::Latch(latch) if latch.count > 0);
+        let requests = requests.chain(is_closed.then_some((LOST_LATCH, Use::PassedOver)));
         let requests = requests.map(|(name, what)| LostRequest {
             scope: name.scope,
             owner: name.owner.into(),

@@ -2,11 +2,14 @@
 
 use crate::answers::{diverged, wrong_type};
 use crate::effects::{Event, Outcome};
+use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::ops::call::wait_state_of;
 use crate::ops::wait::nameless;
 use crate::queues::waiter::{Demand, WaitRequest};
+use crate::requests::LOST_LATCH;
+use crate::spent::Use;
 use crate::state::resource::{Body, Resource};
 use crate::store::Lookup;
 use crate::turn::{Step, Turn};
@@ -21,7 +24,7 @@ impl Machine {
     /// one is closed already.
     pub fn latch_init(&mut self, turn: &mut Turn<'_>, call: &LatchInit<'_>) {
         let LatchInit { key, count, lease_ms } = *call;
-        let answer = self.on_call(turn, Kind::Latch, key, |_, step, resource| {
+        let answer = self.on_call(turn, Kind::Latch, key, |machine, step, resource| {
             let Body::Latch(latch) = &mut resource.body else { return wrong_type() };
             if latch.count > 0 {
                 return Outcome::Count(0);
@@ -30,6 +33,9 @@ impl Machine {
             latch.initial = count;
             latch.lease_ms = lease_ms;
             latch.deadline = lease_ms.map(|ms| step.lease + ms);
+            if machine.find_spent(step.key, LOST_LATCH, step.lease).is_some() {
+                machine.forget_spent(step, LOST_LATCH);
+            }
             step.dirty = true;
             Outcome::Count(1)
         });
@@ -78,6 +84,7 @@ impl Machine {
     pub(crate) fn expire_latch(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
         let Body::Latch(latch) = &mut resource.body else { return };
         **latch = crate::state::latch::Latch::default();
+        self.note_spent(step, LOST_LATCH, Use::PassedOver);
         step.dirty = true;
         step.fx.note(step.key, Event::Expire);
         self.counters.expiries += 1;
@@ -86,7 +93,16 @@ impl Machine {
         }
     }
 
-    /// DLATCH.AWAIT: 1 if the latch is open or missing (`DIVERGED` if this server may have missed it). Otherwise the call waits with BLOCK where that is possible (not
+    /// Whether a latch that is not closed was lost before it opened: its absence would look as if it had opened.
+    fn is_lost_latch(&self, turn: &mut Turn<'_>, key: Key<'_>) -> bool {
+        // Its time may be over unnoticed.
+        let is_overdue = matches!(turn.keys.get(key), Lookup::Here(_));
+        let lease = self.regime.lease(turn.now.mono);
+        is_overdue || self.find_spent(key, LOST_LATCH, lease).is_some()
+    }
+
+    /// DLATCH.AWAIT: 1 if the latch is open or missing; but `BROKEN` if it is remembered as lost, and `DIVERGED` if this
+    /// server may have missed it. Otherwise the call waits with BLOCK where that is possible (not
     /// on a replica), or gets Null. Changes no key.
     pub fn await_latch(&mut self, turn: &mut Turn<'_>, call: &Await<'_>) {
         let key = turn.caller.key(call.key);
@@ -95,6 +111,9 @@ impl Machine {
         }
         turn.fx.reply = match self.latch_info(turn.keys, turn.now, key) {
             Err(_) => Some(wrong_type()),
+            Ok(None) if self.is_lost_latch(turn, key) => {
+                Some(Outcome::fault(ErrorCode::Broken, BROKEN))
+            }
             Ok(None) if self.regime.divergence.is_any() => Some(diverged(self.regime.divergence)),
             Ok(None) => Some(Outcome::Count(1)),
             Ok(Some(_)) => Some(Outcome::Null),

@@ -13,14 +13,14 @@ use crate::state::hold::Did;
 use crate::state::resource::Resource;
 use crate::turn::{Step, Turn};
 use dlock_wire::reply::ErrorCode;
-use dlock_wire::request::{Mode, OnePermit, Release, RwRelease};
+use dlock_wire::request::{Mode, Release, RwRelease, SemRelease};
 
 impl Machine {
     /// DLOCK.RELEASE and DFAIR.RELEASE (`kind`): one hold less, or with ALL none left. The reply counts what remains.
     /// At 0 the lock goes to the first waiter in the same step.
     ///
     /// `NOTHELD` if the owner does not hold it, or not with TOKEN. A repeated REQID of a RELEASE counts nothing and
-    /// gets the same answer, even if the hold has ended since.
+    /// gets the same answer, even if the hold has ended since; `SPENT` where that was `NOTHELD`.
     pub fn release(&mut self, turn: &mut Turn<'_>, kind: Kind, call: &Release<'_>) {
         self.release_hold(turn, kind, None, call);
     }
@@ -101,17 +101,23 @@ impl Machine {
     }
 
     /// DSEM.RELEASE: returns a permit. The reply is the number of free permits afterwards; `NOTHELD` if the permit is
-    /// unknown or has ended.
-    pub fn sem_release(&mut self, turn: &mut Turn<'_>, call: &OnePermit<'_>) {
-        self.on_semaphore(turn, call.key, |machine, step, resource| {
+    /// unknown or has ended. REQID as for a lock.
+    pub fn sem_release(&mut self, turn: &mut Turn<'_>, call: &SemRelease<'_>) {
+        // The permit takes the place of the owner: an id stands for one request about one permit.
+        let (owner, asks) = (&call.permit[..], Asks::Release);
+        let request = Call { kind: Kind::Semaphore, mode: None, owner, id: call.reqid, asks };
+        self.on_request(turn, call.key, request, |machine, step, resource| {
             let id = HoldId::from_be_bytes(call.permit);
             machine.end_if_expired(step, resource, |_| [id].into());
             if resource.hold(id).is_none() {
-                return not_out(step, call.permit);
+                machine.spend(step, request, Use::PassedOver);
+                return Some(not_out(step, call.permit));
             }
             machine.end_hold(step, resource, id, End::Released);
             machine.hand_off(step, resource);
-            Outcome::Available(resource.available())
+            let available = resource.available();
+            machine.spend(step, request, Use::Released(u32::try_from(available).unwrap_or(0)));
+            Some(Outcome::Available(available))
         });
     }
 }

@@ -6,7 +6,9 @@ use super::lock::{
 };
 use super::multi::{MAcquire, MRelease, MRenew};
 use super::rw::{RwAcquire, RwBreak, RwRelease, RwRenew};
-use super::semaphore::{Drain, Give, OnePermit, Resize, SemAcquire, SemInit, SemRenew, Take};
+use super::semaphore::{
+    Drain, Give, OnePermit, Resize, SemAcquire, SemInit, SemRelease, SemRenew, Take,
+};
 use super::writer::Arguments;
 use crate::cursor::Cursor;
 use crate::fault::Fault;
@@ -103,7 +105,7 @@ family! {
 
     /// Operations on a semaphore.
     SemOp (op) {
-        Init(SemInit), Resize(Resize), Acquire(SemAcquire), Release(OnePermit),
+        Init(SemInit), Resize(Resize), Acquire(SemAcquire), Release(SemRelease),
         Renew(SemRenew), Take(Take), Give(Give), Drain(Drain), Break(OnePermit),
         Cancel(Cancel),
     }

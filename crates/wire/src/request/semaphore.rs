@@ -91,7 +91,19 @@ request! {
 }
 
 request! {
-    /// RELEASE or BREAK of the permits of an ACQUIRE.
+    /// Return the permits of an ACQUIRE.
+    SemRelease {
+        /// The semaphore.
+        key: &'a [u8] = SEMAPHORE;
+        /// The permit id from ACQUIRE.
+        permit: PermitId = PERMIT_ID;
+    }
+    /// Request id, 1 to 64 bytes.
+    reqid: Option<&'a [u8]> = REQID;
+}
+
+request! {
+    /// BREAK of the permits of an ACQUIRE.
     OnePermit {
         /// The semaphore.
         key: &'a [u8] = SEMAPHORE;

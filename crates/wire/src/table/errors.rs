@@ -10,6 +10,11 @@ pub(super) const SPENT: Described = (
      was granted. A new request needs a new REQID.",
 );
 
+pub(super) const LOST: Described = (
+    ErrorCode::Spent,
+    "An earlier copy of this request found no hold: it was lost before. Nothing was changed.",
+);
+
 pub(super) const MISUSED_ID: Described = (
     ErrorCode::Err,
     "The REQID belongs to another request for this key: to another command, or to another number \

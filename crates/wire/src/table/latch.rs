@@ -48,7 +48,11 @@ pub(super) const AWAIT: Command = Command {
     reply: "- Integer 1: the latch is open or missing.\n\
         - Null: the latch is closed, or still closed when the time elapsed.",
     errors: &[
-        (ErrorCode::Broken, "The key was deleted, or its time ended before it opened."),
+        (
+            ErrorCode::Broken,
+            "The key was deleted or flushed, or its time ended before it opened. Also to calls that come later, \
+            for `dlock.request-memory-ms` or until the next INIT.",
+        ),
         (ErrorCode::Diverged, "The latch is missing, and the server may have missed it."),
         errors::TOO_MANY_WAITERS,
         errors::UNBLOCKED,

@@ -64,12 +64,13 @@ pub(super) const RELEASE: Command = Command {
     summary: "Releases one hold, or all.",
     args: Release::ARGS,
     reply: "Integer: how many holds of the owner remain; 0: it no longer holds the lock.",
-    errors: &[NOT_HELD, errors::MISUSED_ID],
+    errors: &[NOT_HELD, errors::LOST, errors::MISUSED_ID],
     notes: "With the last hold the lock goes to the first waiter in the same step. It is not free \
         in between, and the server wakes only that waiter.\n\n\
-        A repeat with the same REQID gets the same reply and counts nothing, even if another owner \
-        holds the lock by then. Without REQID, or after `dlock.request-memory-ms`, a repeat of the \
-        last RELEASE gets NOTHELD, or releases the next hold of the same owner.",
+        A repeat with the same REQID gets the same Integer and counts nothing, even if another owner \
+        holds the lock by then; where the first copy got NOTHELD, a repeat gets SPENT. Without \
+        REQID, or after `dlock.request-memory-ms`, a repeat of the last RELEASE gets NOTHELD, or \
+        releases the next hold of the same owner.",
     example: "> DLOCK.RELEASE orders:7 worker-1\n\
         (integer) 0\n\
         > DLOCK.RELEASE orders:7 worker-1\n\

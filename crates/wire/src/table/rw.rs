@@ -67,11 +67,12 @@ pub(super) const RELEASE: Command = Command {
     args: RwRelease::ARGS,
     reply: "Integer: how many holds of the owner remain in that mode; 0: it no longer holds the \
         lock in that mode.",
-    errors: &[NOT_HELD, errors::MISUSED_ID],
+    errors: &[NOT_HELD, errors::LOST, errors::MISUSED_ID],
     complexity: "O(1), plus O(1) for each reader that gets the lock",
     notes: "A lock that becomes free goes to the waiters in the same step. A repeat with the same \
-        REQID gets the same reply and counts nothing, even if another owner holds the lock by \
-        then. Each mode has its own request ids.",
+        REQID gets the same Integer and counts nothing, even if another owner holds the lock by \
+        then; where the first copy got NOTHELD, a repeat gets SPENT. Each mode has its own request \
+        ids.",
     example: "> DRW.RELEASE catalog worker-1 READ\n\
         (integer) 0\n\
         > DRW.RELEASE catalog worker-1 WRITE\n\

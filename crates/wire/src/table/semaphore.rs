@@ -3,7 +3,9 @@
 use super::args::{CANCELLED, COUNT, OWNER, SEMAPHORE};
 use super::{Command, CommandId, Group, SemVerb, base, errors, lock};
 use crate::reply::{ErrorCode, PermitInfo, SemInfo};
-use crate::request::{Drain, Give, OnePermit, Resize, SemAcquire, SemInit, SemRenew, Take};
+use crate::request::{
+    Drain, Give, OnePermit, Resize, SemAcquire, SemInit, SemRelease, SemRenew, Take,
+};
 
 const TOO_WIDE: &str = "The number is above the capacity, or `dlock.max-waiters-per-key` or \
     `dlock.max-waiters` is reached. RESIZE and INIT also send this error to waiters for too many \
@@ -91,10 +93,12 @@ pub(super) const RELEASE: Command = Command {
     id: CommandId::Sem(SemVerb::Release),
     summary: "Returns the permits of an ACQUIRE.",
     complexity: "O(1), plus O(1) for each waiter that gets permits",
-    args: OnePermit::ARGS,
+    args: SemRelease::ARGS,
     reply: "Integer: how many permits are available afterwards.",
-    errors: &[errors::NOT_A_PERMIT],
-    notes: "A repeat gets NOTHELD. A client that repeats a RELEASE should treat that as success.",
+    errors: &[errors::NOT_A_PERMIT, errors::LOST, errors::MISUSED_ID],
+    notes: "A repeat with the same REQID returns nothing and gets the reply of the first copy (0 if \
+        that was negative). Without REQID a repeat gets NOTHELD, and whether the permit had ended \
+        before the first copy is not known.",
     example: "> DSEM.RELEASE licences 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70\n\
         (integer) 10\n\
         > DSEM.RELEASE licences 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70\n\

@@ -8,7 +8,7 @@ use crate::request::{
     Give, LatchInit, LatchOp, ListWaiters, LockFamily, LockOp, LockRead, Log, MAcquire, MRelease,
     MRenew, Mode, MultiOp, OneKey, OnePermit, Op, ParseError, Read, Release, Renew, Request,
     Resize, ResizeTo, RwAcquire, RwBreak, RwOp, RwRead, RwRelease, RwRenew, SemAcquire, SemInit,
-    SemOp, SemRead, SemRenew, Take, Trust, Unblock,
+    SemOp, SemRead, SemRelease, SemRenew, Take, Trust, Unblock,
 };
 
 const ACQUIRE: Acquire<'static> = Acquire::new(b"k", b"o");
@@ -75,7 +75,8 @@ fn calls_and_their_meaning() {
         ("DSEM.ACQUIRE k o", Op::Sem(SemOp::Acquire(SEM_ACQUIRE)).into()),
         ("DSEM.ACQUIRE k o COUNT 3 Limit 4 LABEL l", Op::Sem(SemOp::Acquire(SemAcquire {
             acquire: Acquire { label: Some(b"l"), ..ACQUIRE }, count: 3, limit: Some(4) })).into()),
-        ("DSEM.RELEASE k 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70", Op::Sem(SemOp::Release(OnePermit { key: b"k", permit: PERMIT })).into()),
+        ("DSEM.RELEASE k 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70", Op::Sem(SemOp::Release(SemRelease { key: b"k", permit: PERMIT, reqid: None })).into()),
+        ("DSEM.RELEASE k 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70 ReqId r", Op::Sem(SemOp::Release(SemRelease { key: b"k", permit: PERMIT, reqid: Some(b"r") })).into()),
         ("DSEM.BREAK k 0192F0C1-5A3E-7C44-9D3B-2F1A6C8E4B70", Op::Sem(SemOp::Break(OnePermit { key: b"k", permit: PERMIT })).into()),
         ("DSEM.RENEW k 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70 BIND 5", Op::Sem(SemOp::Renew(SemRenew {
             bind_ms: Some(5), ..SemRenew::new(b"k", PERMIT) })).into()),

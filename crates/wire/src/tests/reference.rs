@@ -62,7 +62,7 @@ fn syntax_lines() {
         "DSEM.RESIZE key <permits | BY delta> [REQID id]",
         "DSEM.ACQUIRE key owner [COUNT count] [LIMIT permits] [PX milliseconds | EX seconds] [BLOCK milliseconds] \
          [QUEUE milliseconds] [NOTIFY channel | SNOTIFY shard-channel] [REQID id] [BIND milliseconds] [LABEL text]",
-        "DSEM.RELEASE key permit-id",
+        "DSEM.RELEASE key permit-id [REQID id]",
         "DSEM.RENEW key permit-id [PX milliseconds | EX seconds] [BIND milliseconds]",
         "DSEM.TAKE key [n] [BLOCK milliseconds] [REQID id]",
         "DSEM.GIVE key [n] [REQID id]",

@@ -59,6 +59,7 @@ pub(super) fn error_name(kind: ErrorKind) -> &'static str {
         ErrorKind::Quarantine => "quarantine",
         ErrorKind::Unblocked => "unblocked",
         ErrorKind::Lost { .. } => "lost",
+        ErrorKind::ReleaseUnknown => "release_unknown",
         ErrorKind::Spent => "spent",
         ErrorKind::Closed => "closed",
         ErrorKind::Unavailable => "unavailable",

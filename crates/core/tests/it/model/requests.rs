@@ -32,7 +32,7 @@ impl Model {
                 (Verb::Release(..), Some(Use::Released(answer))) => {
                     (!in_hold).then_some(Answer::Count(answer))
                 }
-                (Verb::Release(..), Some(Use::PassedOver)) => Some(Answer::Error("NOTHELD")),
+                (Verb::Release(..), Some(Use::PassedOver)) => Some(Answer::Error("SPENT")),
                 (Verb::Cancel(..), Some(Use::Cancelled(answer))) => Some(Answer::Count(answer)),
                 _ => Some(Answer::Error("ERR")),
             };

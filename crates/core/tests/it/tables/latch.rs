@@ -55,7 +55,7 @@ fn its_time_may_end_before_it_opens() {
          50  c1  INFO l                          => 1/2 ttl 50 waiters 2
          99  tick
         100  c1  INFO l                          => null
-        100  c1  AWAIT l                         => 1
+        100  c1  AWAIT l                         => BROKEN
         101  tick                                => c2 gets BROKEN; c3 gets BROKEN
         102  c1  COUNTDOWN l                     => 0
         103  c1  INIT l 1 EX 1                   => 1
@@ -125,7 +125,7 @@ fn on_a_replica_it_shows_what_is_known_and_does_not_wait() {
          11  c1  COUNTDOWN l                     => 1
          12  r   INFO l                          => 1/2 ttl 88 waiters 0
         100  r   INFO l                          => null
-        100  r   AWAIT l                         => 1
+        100  r   AWAIT l                         => BROKEN
         101  tick                                => c2 gets BROKEN
     ");
 }
@@ -170,6 +170,38 @@ fn if_it_is_deleted_waiters_get_broken() {
          15  c1  INIT l 1                        => 1
          16  c2  AWAIT l BLOCK 0                 => parked
          17  slot-lost l                         => c2 gets MOVING
+    ");
+}
+
+/// A client that lost its connection, or asks from time to time, would take its absence for its opening.
+#[test]
+fn after_its_loss_it_is_broken_for_those_who_ask_later() {
+    run("
+          0  set request-memory-ms 100
+          0  c1  INIT l 1                        => 1
+          1  del l
+          2  c2  AWAIT l                         => BROKEN
+          2  c2  AWAIT l BLOCK 0                 => BROKEN
+          2  c2  COUNTDOWN l                     => 0
+          2  c2  INFO l                          => null
+          3  failover
+          4  c2  AWAIT l                         => BROKEN
+        # Until it is closed again, or for as long as requests are remembered.
+          5  c1  INIT l 1                        => 1
+          6  c1  COUNTDOWN l                     => 0
+          7  c2  AWAIT l                         => 1
+          8  c1  INIT l 1 PX 10                  => 1
+         20  tick
+         21  c2  AWAIT l                         => BROKEN
+         22  failover
+         23  c2  AWAIT l                         => BROKEN
+        200  tick
+        200  c2  AWAIT l                         => 1
+        201  c1  INIT l 1                        => 1
+        202  flushall                            => dlock:notify: flushed 0
+        203  c2  AWAIT l                         => BROKEN
+        # One that was never closed is open.
+        204  c2  AWAIT m                         => 1
     ");
 }
 
@@ -232,7 +264,7 @@ fn a_restart_never_ends_it_early() {
         999  tick
         999  c1  AWAIT l                         => null
        1501  tick
-       1501  c1  AWAIT l                         => 1
+       1501  c1  AWAIT l                         => BROKEN
         "
         ));
     }

@@ -280,10 +280,35 @@ fn a_release_that_found_nothing_does_not_find_the_next_hold() {
           0  c1  ACQUIRE k A PX 50 REQID a1    => t1
         100  c2  RELEASE k A REQID r1          => NOTHELD
         101  c2  ACQUIRE k A REQID a2          => t2
-        102  c1  RELEASE k A REQID r1          => NOTHELD
+        102  c1  RELEASE k A REQID r1          => SPENT
         103  failover
-        104  c1  RELEASE k A REQID r1          => NOTHELD
+        104  c1  RELEASE k A REQID r1          => SPENT
         105  c2  RELEASE k A REQID r2          => 0
+    ",
+    );
+}
+
+/// A client that repeats a RELEASE has to know: was the hold lost before, or did an earlier copy release it?
+#[test]
+fn a_copy_of_a_release_says_whether_the_first_found_the_hold() {
+    run_both(
+        "
+          0  c1  ACQUIRE k A PX 50 REQID a1    => t1
+         60  tick
+         61  c1  RELEASE k A TOKEN $t1 REQID r1 => NOTHELD
+         62  c1  RELEASE k A TOKEN $t1 REQID r1 => SPENT
+         63  c1  ACQUIRE k A REQID a2          => t2
+         64  c9  BREAK k                       => 1
+         65  c1  RELEASE k A TOKEN $t2 REQID r2 => NOTHELD
+         66  c2  ACQUIRE k B                   => t3
+         67  c1  RELEASE k A TOKEN $t2 REQID r2 => SPENT
+         68  c2  RELEASE k B TOKEN $t3 REQID r3 => 0
+         69  c2  RELEASE k B TOKEN $t3 REQID r3 => 0
+        # A server that has forgotten knows no more than that nothing is held.
+         70  restart
+         71  tick
+         72  c2  RELEASE k B TOKEN $t3 REQID r3 => NOTHELD
+         73  c2  RELEASE k B TOKEN $t3 REQID r3 => SPENT
     ",
     );
 }

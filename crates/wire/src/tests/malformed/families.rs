@@ -55,7 +55,6 @@ pub(super) const SEM: &[(&str, &str)] = &[
     ("DSEM.INIT k 1 2", "wrong number of arguments for 'DSEM.INIT' command"),
     ("DSEM.RESIZE k", "wrong number of arguments for 'DSEM.RESIZE' command"),
     ("DSEM.RELEASE k", "wrong number of arguments for 'DSEM.RELEASE' command"),
-    ("DSEM.RELEASE k p x", "wrong number of arguments for 'DSEM.RELEASE' command"),
     ("DSEM.BREAK k", "wrong number of arguments for 'DSEM.BREAK' command"),
     ("DSEM.TAKE", "wrong number of arguments for 'DSEM.TAKE' command"),
     ("DSEM.DRAIN", "wrong number of arguments for 'DSEM.DRAIN' command"),

@@ -38,7 +38,7 @@ fn a_late_mrelease_touches_nothing_also_where_it_passed_over() {
           4  c1  ACQUIRE m A                       => t4
           5  c2  MRELEASE 3 k l m A REQID r        => 1
           6  c2  MRELEASE 1 l A REQID r            => 0
-          7  c2  RELEASE l A REQID r               => NOTHELD
+          7  c2  RELEASE l A REQID r               => SPENT
           8  c2  RELEASE k A REQID r               => 1
           9  c1  RELEASE k A                       => 0
          10  c1  ACQUIRE k A REQID a               => t5

@@ -28,6 +28,31 @@ fn a_semaphore_is_made_once_and_gives_its_permits_out() {
 }
 
 #[test]
+fn a_copy_of_a_release_says_whether_the_first_found_the_permit() {
+    run("
+          0  c1  ACQUIRE s A LIMIT 3       => p1
+          1  c1  ACQUIRE s A LIMIT 3       => p2
+          2  c1  RELEASE s $p1 REQID r1    => 2
+          3  c1  RELEASE s $p1 REQID r1    => 2
+        # An id stands for a request about one permit.
+          4  c1  RELEASE s $p2 REQID r1    => 3
+        # The semaphore is gone with its last permit.
+          5  c2  RELEASE s $p2 REQID r1    => 3
+          5  c2  INFO s                    => null
+          6  c1  ACQUIRE s A LIMIT 3       => p3
+          7  c9  BREAK s $p3               => 1
+          8  c1  RELEASE s $p3 REQID r2    => NOTHELD
+          9  c1  RELEASE s $p3 REQID r2    => SPENT
+         10  failover
+         11  c1  RELEASE s $p1 REQID r1    => 2
+         12  c1  RELEASE s $p3 REQID r2    => SPENT
+         13  restart
+         14  tick
+         15  c1  RELEASE s $p1 REQID r1    => NOTHELD
+    ");
+}
+
+#[test]
 fn a_missing_key_has_no_permits() {
     run("
           0  c1  ACQUIRE s A               => null
