@@ -1,4 +1,4 @@
-//! Which servers the tests of this version have run on. `tests/it/tried.rs` includes this file.
+//! Which servers the tests of this version have run on. `tests/it/versions.rs` includes this file.
 
 /// The product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
