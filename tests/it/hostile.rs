@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use dlock_core::{
     bytes::Owner,
-    record,
+    record::{self, Clocks, Level},
     state::hold::{Hold, Notify, Requests},
     state::lock::Lock,
     time::{Instant, LeaseInstant},
@@ -296,7 +296,12 @@ fn a_hold_that_cannot_be_is_refused(family: Family) {
             let mut lock = record::decode(&dump.body, Instant(0)).expect("one of ours");
             change(lock.lock_mut().and_then(Lock::hold_mut).expect("a hold"), over);
             let mut body = Vec::new();
-            record::encode(&lock, Instant(0), LeaseInstant(0), &mut body);
+            record::encode(
+                &lock,
+                Clocks { mono: Instant(0), lease: LeaseInstant(0) },
+                Level::FIRST,
+                &mut body,
+            );
             let reply = server.cmd(&args!["RESTORE", "k", 0, dump.with_body(&body), "REPLACE"]);
             match over {
                 0 => assert_eq!(reply, Value::Okay, "{what}"),
@@ -309,7 +314,12 @@ fn a_hold_that_cannot_be_is_refused(family: Family) {
     let mut lock = record::decode(&dump.body, Instant(0)).expect("one of ours");
     lock.lock_mut().and_then(Lock::hold_mut).expect("a hold").count = u32::MAX;
     let mut body = Vec::new();
-    record::encode(&lock, Instant(0), LeaseInstant(0), &mut body);
+    record::encode(
+        &lock,
+        Clocks { mono: Instant(0), lease: LeaseInstant(0) },
+        Level::FIRST,
+        &mut body,
+    );
     server.cmd(&args!["RESTORE", "k", 0, dump.with_body(&body)]).ok();
     let full = server.cmd(&["DLOCK.ACQUIRE", "k", "owner"]).error();
     assert_eq!(full, r#"LIMIT "k" is held 4294967295 times already"#);

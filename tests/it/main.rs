@@ -17,6 +17,7 @@ mod cycles;
 mod dead_waiters;
 mod deadlock;
 mod delivery;
+mod diverged;
 mod durability;
 mod example;
 mod exclusion;

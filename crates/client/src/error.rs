@@ -62,6 +62,8 @@ pub enum ErrorKind {
     Broken,
     /// The server has just started and grants nothing yet: try later.
     Quarantine,
+    /// The server could not read records of its primary or its file, and grants nothing until an operator has looked.
+    Diverged,
     /// An operator ended the wait: do not ask again without a reason.
     Unblocked,
     /// The hold was lost before it was released: others may have worked under the lock since.
@@ -293,6 +295,7 @@ fn kind_of(error: &redis::RedisError) -> ErrorKind {
         Some(ErrorCode::Limit) => ErrorKind::Limit,
         Some(ErrorCode::Broken) => ErrorKind::Broken,
         Some(ErrorCode::Quarantine) => ErrorKind::Quarantine,
+        Some(ErrorCode::Diverged) => ErrorKind::Diverged,
         Some(ErrorCode::Unblocked) => ErrorKind::Unblocked,
         Some(ErrorCode::WrongType) => ErrorKind::WrongType,
         Some(ErrorCode::ReadOnly | ErrorCode::Moving) => ErrorKind::Unavailable,

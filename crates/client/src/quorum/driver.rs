@@ -416,7 +416,12 @@ impl Requests {
         let request = command(Op::Lock(LockFamily::Lock, op));
         match core.routes.send(key, request, until).await {
             Ok(reply) => Ok(read_or_null(reply)?.map_or(Answer::No, Answer::Token)),
-            Err(error) if matches!(error.kind(), ErrorKind::NotHeld | ErrorKind::Quarantine) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::NotHeld | ErrorKind::Quarantine | ErrorKind::Diverged
+                ) =>
+            {
                 Ok(Answer::No)
             }
             Err(error) => Err(error),

@@ -57,6 +57,7 @@ pub(super) fn error_name(kind: ErrorKind) -> &'static str {
         ErrorKind::Limit => "limit",
         ErrorKind::Broken => "broken",
         ErrorKind::Quarantine => "quarantine",
+        ErrorKind::Diverged => "diverged",
         ErrorKind::Unblocked => "unblocked",
         ErrorKind::Lost { .. } => "lost",
         ErrorKind::Spent => "spent",
