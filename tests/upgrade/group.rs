@@ -146,7 +146,9 @@ impl Group {
                 == self.servers.len()
         });
         for (_, replicas) in self.shards() {
-            replicas.iter().for_each(|&replica| self.wait_follows(replica));
+            for replica in replicas {
+                self.wait_follows(replica);
+            }
         }
     }
 
