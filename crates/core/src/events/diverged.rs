@@ -53,8 +53,8 @@ impl Machine {
         self.regime.divergence = Divergence::default();
     }
 
-    /// This replica has started from a file of a module before level 1. Such a module skips records that it cannot read,
-    /// and says so in its log alone. After a partial resynchronization the file's keys would stay as they are.
+    /// This replica has started from a file of a module before level 1. Such a module skips records that it cannot
+    /// read. After a partial resynchronization the file's keys would stay as they are.
     pub fn doubt_file(&mut self) {
         if !self.regime.is_primary() {
             self.count_refused(DecodeError::Impossible);
