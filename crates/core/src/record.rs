@@ -7,8 +7,9 @@
 //! carries all of them.
 //!
 //! A payload is one byte with its [`Level`], one of flags, and bincode: a state with the number of members, then the
-//! members one after the other, then (from level 2 on) parts that a reader may skip. Decoding borrows from the payload and reads it member by member. So a damaged or hostile
-//! payload can make it fail, but its allocation is at most proportional to the length of the payload.
+//! members one after the other, then (from level 2 on) parts that a reader may skip. Decoding borrows from the payload
+//! and reads it member by member. So a damaged or hostile payload can make it fail, but its allocation is at most
+//! proportional to the length of the payload.
 
 mod beside;
 mod digest;

@@ -47,7 +47,7 @@ const fn info(name: &'static str, help: &'static str) -> Family {
 }
 
 /// All metrics, in the order of the output.
-pub static FAMILIES: [Family; 31] = [
+pub static FAMILIES: [Family; 35] = [
     gauge("dlock_up", "1 if the server answered this scrape, 0 if it did not."),
     info("dlock_build", "The version of the dlock module."),
     info("dlock_server", "Software, version and role (primary or replica) of the server."),
@@ -58,6 +58,13 @@ pub static FAMILIES: [Family; 31] = [
     gauge("dlock_requests_remembered", "Remembered ids of finished requests."),
     gauge("dlock_last_token", "The largest fencing token issued or received."),
     time("dlock_quarantine_left_seconds", "The remaining quarantine, without grants."),
+    gauge("dlock_record_level", "The record level in force."),
+    gauge(
+        "dlock_records_refused",
+        "Records that the server could not read: above 0 it is diverged.",
+    ),
+    gauge("dlock_records_damaged", "Those of them that are damaged, not of a later level."),
+    gauge("dlock_record_level_needed", "The largest level that a refused record needs; 0: none."),
     gauge("dlock_waiters", "Waiters, by mode: blocked in a call, or queued without one."),
     gauge("dlock_longest_queue", "Waiters on the key with the longest queue."),
     gauge("dlock_parked_clients", "Blocked connections."),
@@ -102,7 +109,7 @@ const fn in_unit(info: &'static str, family: &'static str, unit: Unit) -> Field 
 }
 
 /// The numbers of INFO that are shown.
-pub static FIELDS: [Field; 28] = [
+pub static FIELDS: [Field; 32] = [
     field("held_locks", "dlock_held_locks"),
     field("leased_permits", "dlock_leased_permits"),
     field("keys_entered", "dlock_keys"),
@@ -110,6 +117,10 @@ pub static FIELDS: [Field; 28] = [
     field("requests_remembered", "dlock_requests_remembered"),
     field("last_token", "dlock_last_token"),
     in_unit("quarantine_left_ms", "dlock_quarantine_left_seconds", Unit::Millis),
+    field("record_level", "dlock_record_level"),
+    field("records_refused", "dlock_records_refused"),
+    field("records_damaged", "dlock_records_damaged"),
+    field("record_level_needed", "dlock_record_level_needed"),
     labelled("waiters_blocked", "dlock_waiters", "mode", "blocked"),
     labelled("waiters_queued", "dlock_waiters", "mode", "queued"),
     field("longest_queue", "dlock_longest_queue"),

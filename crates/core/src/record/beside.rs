@@ -2,10 +2,10 @@
 //!
 //! It is a sequence of strings, so that neither side has all of it in memory at once. Without requests there is one
 //! string, the token in 8 bytes. With requests the first one has 33 bytes: 1, token, the two keys of the fingerprints,
-//! and the number of requests, all little-endian. From level 2 on, and on a diverged server, it begins with 2; after the
-//! number of requests come the record level and what the server could not read, and then parts that a reader may skip.
-//! Each further string holds one request or more, oldest
-//! first, in bincode: fingerprint, age, and what the request did.
+//! and the number of requests, all little-endian. From level 2 on, and on a diverged server, it begins with 2; after
+//! the number of requests come the record level and what the server could not read, and then parts that a reader may
+//! skip. Each further string holds one request or more, oldest first, in bincode: fingerprint, age, and what the
+//! request did.
 
 use super::format::UseV1;
 use super::input::Input;

@@ -50,10 +50,11 @@ pub(super) const TRUST: Command = Command {
     reply: "Integer: the number of records that the server had refused; 0 if it was not diverged.",
     maps: &[],
     errors: &[],
-    notes: "A server that could not read a record of its primary, or of its own file, is diverged: it does not know who \
-        holds what, and every call for a grant gets `DIVERGED`. [operations](operations.md#diverged-servers) says how to \
-        compare. From this command on the server believes its data. Its replicas and its append-only file learn of it; \
-        a replica that refused records itself stays diverged. On a replica the server refuses the command.",
+    notes: "A server that could not read a record of its primary, or of its own file, is diverged: it does not \
+        know who holds what, and every call for a grant gets `DIVERGED`. \
+        [operations](operations.md#diverged-servers) says how to compare. From this command on the server \
+        believes its data. Its replicas and its append-only file learn of it; a replica that refused records \
+        itself stays diverged. On a replica the server refuses the command.",
     example: "> DLOCK.TRUST\n\
         (integer) 0",
 };
