@@ -90,12 +90,12 @@ impl Registry {
         hold_ref: HoldRef,
         terms: LeaseTerms,
         deadline: Moment,
-        pulse: Arc<Pulse>,
+        pulse: &Arc<Pulse>,
     ) -> Arc<TrackedHold> {
         let hold = TrackedHold::new(hold_ref, terms, deadline, pulse.clone());
         self.holds.add(&hold);
         if !terms.own_name {
-            self.share_binding(&hold, &pulse);
+            self.share_binding(&hold, pulse);
         }
         self.renew_by(hold.state().renew_at(self.ctx.settings.lease));
         if terms.unclaimed && !self.is_claiming.swap(true, Ordering::AcqRel) {
@@ -207,6 +207,10 @@ impl Registry {
             // A key that moves to another node is deleted at this one.
             self.doubt(hold, how);
         } else {
+            if how == Lost::Expired {
+                // The state knows whether that is `max_hold`, although the message came before the timer.
+                self.lost_now(hold);
+            }
             self.lose_keys(hold, how, vec![key.to_vec()]);
         }
     }
@@ -240,11 +244,15 @@ impl Events for Registry {
                 let acquires = self.waiters.find(key, owner, reqid);
                 let how = match event {
                     Event::Granted => {
-                        acquires.iter().for_each(|acquire| acquire.announce(id, reqid));
+                        for acquire in acquires {
+                            acquire.announce(id, reqid);
+                        }
                         return;
                     }
                     Event::Replaced => {
-                        acquires.iter().for_each(|acquire| acquire.report_replaced(reqid));
+                        for acquire in acquires {
+                            acquire.report_replaced(reqid);
+                        }
                         return;
                     }
                     Event::Broken => Lost::Broken,

@@ -275,6 +275,6 @@ impl PendingAcquire {
         let deadline = grant.sent.at.after(certain(grant.lasts));
         let Grant { hold, sent, .. } = grant;
         let pulse = sent.over.unwrap_or_else(|| Pulse::new(0, sent.at));
-        Hold::new(self.core.clone(), self.core.registry.track(hold, terms, deadline, pulse))
+        Hold::new(self.core.clone(), self.core.registry.track(hold, terms, deadline, &pulse))
     }
 }

@@ -19,11 +19,13 @@ pub(crate) trait PendingRequest: Send + Sync {
     fn roll_back(self: Arc<Self>);
 }
 
+type ByName = HashMap<Box<[u8]>, Vec<Arc<WaitingAcquire>>>;
+
 /// The acquires of one client, by key and owner.
 #[derive(Default)]
 pub(crate) struct Waiters {
     /// More than one where tasks use one owner at a time.
-    waiting: Mutex<HashMap<Box<[u8]>, Vec<Arc<WaitingAcquire>>>>,
+    waiting: Mutex<ByName>,
     /// How many acquires of that name are being rolled back.
     rollbacks: Mutex<HashMap<Box<[u8]>, usize>>,
     rolled_back: Notify,
@@ -49,7 +51,7 @@ pub(crate) enum Announcement {
 }
 
 impl Waiters {
-    fn waiting(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, Vec<Arc<WaitingAcquire>>>> {
+    fn waiting(&self) -> MutexGuard<'_, ByName> {
         lock(&self.waiting)
     }
 
