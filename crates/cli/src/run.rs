@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use dlock_client::{Client, ClientBuilder, Lost, Released, Wait};
+use dlock_client::{Client, ClientBuilder, ErrorKind, Lost, Released, Wait};
 use dlock_wire::names::LABEL_MAX;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
@@ -119,7 +119,7 @@ async fn release(held: Held, signals: &mut Signals, shown: &str) -> bool {
         Ok(Ok(Released::Gone { .. })) => false,
         Ok(Ok(Released::Remaining(_) | Released::Available(_))) => true,
         Ok(Err(error)) if error.kind() == ErrorKind::ReleaseUnknown => {
-            crate::say(&format!("whether {shown} was held until the end is not known: {error}"));
+            crate::say(&unknown(shown, &error));
             true
         }
         Ok(Err(error)) => {
@@ -131,6 +131,12 @@ async fn release(held: Held, signals: &mut Signals, shown: &str) -> bool {
             true
         }
     }
+}
+
+fn unknown(shown: &str, error: &dlock_client::Error) -> String {
+    format!(
+        "whether {shown} was held until the end is not known, and it may have to end with its lease: {error}"
+    )
 }
 
 fn say_unreleased(shown: &str) {

@@ -236,8 +236,9 @@ macro_rules! handle {
             /// # Errors
             ///
             /// As `acquire`, and [`Lost`](crate::ErrorKind::Lost) if the hold was over before the work was; the work
-            /// has always finished then, and its result is dropped. [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown)
-            /// has the result: whether the hold lasted until then is not known.
+            /// has always finished then, and its result is dropped.
+            /// [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown) has the result: whether the hold lasted until then is
+            /// not known.
             pub fn with<T: Send + 'static>(
                 &self,
                 work: impl FnOnce(&$guard) -> T,

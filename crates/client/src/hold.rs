@@ -21,6 +21,9 @@ use crate::lost::Lost;
 use crate::telemetry;
 use crate::tracked::{TrackedHold, shared_lease};
 
+/// How many requests about the parts of one hold travel together.
+const AT_ONCE: usize = 128;
+
 /// A view of a hold, for the work that is done under it. Cheap to clone; it keeps no hold alive.
 #[derive(Clone)]
 pub struct Hold {
@@ -181,9 +184,10 @@ impl Hold {
     async fn send_all(&self, requests: &[Cmd]) -> Result<bool, Error> {
         let (routes, until) = (&self.core.routes, self.core.ctx.retry_until());
         let keys = self.tracked.hold_ref.keys();
-        let sent = keys.iter().zip(requests).map(|(key, one)| routes.exchange(key, one, until));
+        let sent: Vec<_> = keys.iter().zip(requests).collect();
+        let replies = for_each(&sent, |(key, request)| routes.exchange(key, *request, until)).await;
         let (mut repeated, mut gone, mut failed) = (false, Vec::new(), None);
-        for (reply, key) in all(sent.collect()).await.into_iter().zip(&keys) {
+        for (reply, key) in replies.into_iter().zip(&keys) {
             match reply {
                 Ok(reply) => repeated |= reply.repeated,
                 Err(error) if error.is_gone() => {
@@ -258,6 +262,15 @@ impl Hold {
             }
         }
     }
+}
+
+/// Sends a request about each of these, some at a time, and waits for the replies.
+async fn for_each<'a, T, F: Future>(these: &'a [T], send: impl Fn(&'a T) -> F) -> Vec<F::Output> {
+    let mut replies = Vec::with_capacity(these.len());
+    for some in these.chunks(AT_ONCE) {
+        replies.extend(all(some.iter().map(&send).collect()).await);
+    }
+    replies
 }
 
 /// A renewal that has begun and is to be sent.

@@ -29,7 +29,7 @@ pub(crate) struct LeaseTerms {
     pub(crate) unclaimed: bool,
     /// `max_hold`: the hold is lost then, however often it was renewed.
     pub(crate) ends_by: Option<Moment>,
-    /// No other task acts for the owner: a release that is sent twice counts once without a request id.
+    /// No other task acts for the owner.
     pub(crate) own_name: bool,
 }
 

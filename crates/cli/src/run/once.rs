@@ -12,7 +12,9 @@ use tokio::time::{sleep, timeout};
 use super::child::{Child, Ended};
 use super::held::Wanted;
 use super::signals::{FATAL, Signals, WITH_CHILD};
-use super::{Ending, RELEASE_WITHIN, cannot_run, ending, leave, say_lost, say_unreleased, system};
+use super::{
+    Ending, RELEASE_WITHIN, cannot_run, ending, leave, say_lost, say_unreleased, system, unknown,
+};
 use crate::args::Run;
 use crate::exit::{Failure, LOST};
 use crate::text;
@@ -164,6 +166,8 @@ async fn end(
                 crate::say(&format!("the lock {shown} was lost before the command began"));
                 return Ok(Ending::Code(LOST));
             }
+            // The command succeeded. Others may run it again.
+            (ErrorKind::ReleaseUnknown, _) => crate::say(&unknown(&shown, &error)),
             _ => return Err(Failure::of(format!("cannot lock {shown}"), &error)),
         },
     }

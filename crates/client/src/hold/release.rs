@@ -1,10 +1,11 @@
 //! Releases of a hold.
 
-use super::Hold;
+use tokio::time::Instant;
+
+use super::{Hold, for_each};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::exchange::Reply;
-use crate::guard::all;
 use crate::hold_ref::HoldRef;
 use crate::hold_state::{ReleaseReply, Verdict};
 use crate::lost::{Lost, Released};
@@ -51,11 +52,11 @@ impl Hold {
         });
     }
 
-    /// Releases each part. All are sent before the first reply, so those to one server travel together.
+    /// Releases each part. Those to one server travel together.
     async fn send_release(&self) -> Result<Released, Error> {
         let hold = &self.tracked.hold_ref;
-        let parts = hold.parts();
-        let replies = all(parts.iter().map(|part| self.release_part(part)).collect()).await;
+        let until = self.core.ctx.retry_until();
+        let replies = for_each(&hold.parts(), |part| self.release_part(part, until)).await;
         let (mut left, mut reason, mut gone, mut unknown, mut failed) =
             (0, None, Vec::new(), Vec::new(), None);
         for (reply, key) in replies.into_iter().zip(hold.keys()) {
@@ -79,12 +80,13 @@ impl Hold {
     }
 
     /// Releases one part: what that found, and what the server counts afterwards.
-    async fn release_part(&self, part: &HoldRef) -> Result<(Verdict, i64), Error> {
-        let (id, done) = (self.tracked.release_id(), self.tracked.is_done());
-        let replied = match self.exchange_release(part, Some(id), done).await {
+    async fn release_part(&self, part: &HoldRef, until: Instant) -> Result<(Verdict, i64), Error> {
+        let id = Some(self.tracked.release_id());
+        let is_permit = matches!(part, HoldRef::Permit { .. });
+        let replied = match self.exchange_release(part, id, until).await {
             // A server before 0.2.0 knows no request ids of permits, and has done nothing.
-            Err(error) if error.kind() == ErrorKind::Invalid => {
-                self.exchange_release(part, None, done).await
+            Err(error) if is_permit && error.kind() == ErrorKind::Invalid => {
+                self.exchange_release(part, None, until).await
             }
             replied => replied,
         };
@@ -102,12 +104,11 @@ impl Hold {
         &self,
         part: &HoldRef,
         reqid: Option<&[u8]>,
-        done: bool,
+        until: Instant,
     ) -> Result<Reply, Error> {
-        let Some(request) = part.release(reqid, done) else {
+        let Some(request) = part.release(reqid, self.tracked.is_done()) else {
             return Err(Error::invalid("several locks are released one by one"));
         };
-        let until = self.core.ctx.retry_until();
         self.core.routes.exchange(part.key(), &request, until).await
     }
 }

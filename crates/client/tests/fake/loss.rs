@@ -111,6 +111,8 @@ async fn the_reason_of_a_loss_is_in_the_error() {
         let guard = lock.acquire().await.unwrap();
         end();
         assert_eq!(guard.lost().await, reason);
+        // Here an expiry comes before that at the server.
+        sleep(Duration::from_millis(100)).await;
         let error = guard.release().await.unwrap().ok_or_lost().unwrap_err();
         assert_eq!((error.kind(), error.key()), (finished(reason), Some(&b"k"[..])));
     }

@@ -1,5 +1,5 @@
-//! A model of one release: copies that are delayed or lost in either direction, a server that may forget, and a hold that
-//! may end at any time. What the client says of it must be true.
+//! A model of one release: copies that are delayed or lost in either direction, a server that may forget, and a hold
+//! that may end at any time. What the client says of it must be true.
 
 use super::super::*;
 use super::{TICK, at, ticks};

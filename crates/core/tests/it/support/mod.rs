@@ -396,6 +396,7 @@ impl World {
         for name in self.keys.kept_until_deleted() {
             self.unlink(Key { db: name.0, name: &name.1 }, false);
         }
+        self.at(self.now_us + 3_600_000 * MS);
         self.tick(Gate::Open);
         self.on_replica(|_, _| ());
         for machine in [&self.machine, &self.replica] {
