@@ -147,7 +147,10 @@ fn command_docs_say_what_the_table_says() {
             assert_eq!(docs.field(field).text(), text, "{name}");
         }
         let key_spec = i64::from(command.keys == Keys::Counted);
-        check(&docs.field("arguments").items(), command.args, key_spec, name);
+        // The server has no such field for a command without arguments.
+        if !command.args.is_empty() {
+            check(&docs.field("arguments").items(), command.args, key_spec, name);
+        }
     }
 }
 
@@ -161,6 +164,10 @@ fn the_server_finds_the_keys() {
             all.extend(call.iter().cloned());
             server.cmd(&all)
         };
+        // GETKEYS wants at least one argument after the name.
+        if command.keys == Keys::None && command.args.is_empty() {
+            continue;
+        }
         if command.keys == Keys::None {
             assert_eq!(ask("GETKEYS").error(), "ERR The command has no key arguments");
             continue;

@@ -16,7 +16,7 @@ test_both_families_at_once! {
 }
 
 /// Name, default, smallest and largest value.
-const NUMBERS: [(&str, i64, i64, i64); 13] = [
+const NUMBERS: [(&str, i64, i64, i64); 14] = [
     ("dlock.default-lease-ms", 30_000, 1, 31_536_000_000),
     ("dlock.fair-grace-ms", 5_000, 0, 86_400_000),
     ("dlock.max-waiters-per-key", 100_000, 0, 100_000_000),
@@ -30,6 +30,7 @@ const NUMBERS: [(&str, i64, i64, i64); 13] = [
     ("dlock.log-max-len", 128, 0, 10_000),
     ("dlock.log-wait-ms", 10_000, 0, 31_536_000_000),
     ("dlock.log-hold-ms", 0, 0, 31_536_000_000),
+    ("dlock.record-level", 1, 1, 2),
 ];
 const SWITCH: &str = "dlock.deadlock-detection";
 
