@@ -32,8 +32,8 @@ struct Inner {
     server: Option<String>,
     keys: Vec<Key>,
     finished: Option<Finished>,
-    /// An earlier copy of the request got no answer: what that one did is not known.
-    repeated: bool,
+    /// How many earlier copies of the request got no answer: what they did is not known.
+    unanswered: u32,
 }
 
 /// The value of work that had finished. Clones of an error share it.
@@ -147,7 +147,7 @@ impl Error {
             server: None,
             keys: Vec::new(),
             finished: None,
-            repeated: false,
+            unanswered: 0,
         }))
     }
 
@@ -222,9 +222,9 @@ impl Error {
         Self::new(ErrorKind::Protocol, format!("unexpected reply: {reply:?}"))
     }
 
-    /// The same, with whether an earlier copy of the request got no answer.
-    pub(crate) fn repeated(mut self, repeated: bool) -> Self {
-        self.0.repeated |= repeated;
+    /// The same, with how many earlier copies of the request got no answer; true: one at least.
+    pub(crate) fn repeated(mut self, unanswered: impl Into<u32>) -> Self {
+        self.0.unanswered = self.0.unanswered.max(unanswered.into());
         self
     }
 
@@ -265,9 +265,14 @@ impl Error {
         self
     }
 
-    /// Whether an earlier copy of the request got no answer, so that the server may have carried it out.
+    /// How many earlier copies of the request got no answer, so that the server may have carried them out.
+    pub(crate) fn unanswered(&self) -> u32 {
+        self.0.unanswered
+    }
+
+    /// Whether there are such copies.
     pub(crate) fn is_repeated(&self) -> bool {
-        self.0.repeated
+        self.0.unanswered > 0
     }
 
     /// Whether it is unknown what the request did.
@@ -285,7 +290,7 @@ impl Error {
     /// Whether the server refused the only copy of a request: then nothing of it is left there.
     pub(crate) fn is_refusal(&self) -> bool {
         let no_answer = matches!(self.kind(), ErrorKind::Unblocked | ErrorKind::Busy);
-        !self.0.repeated && !no_answer && !self.is_unanswered()
+        !self.is_repeated() && !no_answer && !self.is_unanswered()
     }
 
     /// What to do about it.

@@ -98,27 +98,27 @@ impl Routes {
         let until = call.until;
         let mut pauses = PAUSES;
         let mut redirects = 0;
-        let mut repeated = false;
+        let mut unanswered = 0_u32;
         loop {
             if let Some(error) = self.ctx.gate.refusal() {
-                return Err(error.repeated(repeated));
+                return Err(error.repeated(unanswered));
             }
             let error = match self.try_once(call).await {
-                Ok(value) => return Ok(Reply { value, repeated }),
-                Err(TryFailure::Final(error)) => return Err(error.repeated(repeated)),
+                Ok(value) => return Ok(Reply { value, repeated: unanswered > 0 }),
+                Err(TryFailure::Final(error)) => return Err(error.repeated(unanswered)),
                 // Two servers that name each other are not asked in a circle.
                 Err(TryFailure::Elsewhere(_)) if redirects < 2 && Instant::now() < until => {
                     redirects += 1;
                     continue;
                 }
                 Err(TryFailure::Unanswered(error)) => {
-                    repeated = true;
+                    unanswered += 1;
                     error
                 }
                 Err(TryFailure::Passing(error) | TryFailure::Elsewhere(error)) => error,
             };
             if Instant::now() + pauses.next() >= until {
-                return Err(error.repeated(repeated));
+                return Err(error.repeated(unanswered));
             }
             pauses.pause().await;
             redirects = 0;

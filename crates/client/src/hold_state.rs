@@ -109,7 +109,7 @@ pub(crate) enum ReleaseReply {
     Released,
     /// It was not.
     Gone,
-    /// Nothing is held now, and the server knows no earlier copy, although one was sent: it may have forgotten it.
+    /// Nothing is held now, and the server may have forgotten the first copy.
     Forgotten,
 }
 

@@ -92,10 +92,13 @@ impl Hold {
         };
         let (reply, left) = match replied {
             Ok(reply) => (ReleaseReply::Released, read(reply.value)?),
-            Err(error) if error.kind() == ErrorKind::Spent => (ReleaseReply::Gone, 0),
-            Err(error) if error.is_gone() && !error.is_repeated() => (ReleaseReply::Gone, 0),
-            Err(error) if error.is_gone() => (ReleaseReply::Forgotten, 0),
-            Err(error) => return Err(error),
+            Err(error) => match (error.kind(), error.unanswered()) {
+                // The first copy found no hold. Of several, a later one may have been it, after the server had forgotten
+                // the first.
+                (ErrorKind::NotHeld, 0) | (ErrorKind::Spent, 1) => (ReleaseReply::Gone, 0),
+                (ErrorKind::NotHeld | ErrorKind::Spent, _) => (ReleaseReply::Forgotten, 0),
+                _ => return Err(error),
+            },
         };
         Ok((self.tracked.state().released(Moment::now(), reply), left))
     }

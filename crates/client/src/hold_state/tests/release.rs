@@ -16,13 +16,15 @@ enum Bug {
     NotHeldToACopyIsALoss,
     AnExpiryOnTheWayIsALoss,
     SpentIsARelease,
+    SpentIsAlwaysOfTheFirst,
 }
 
-const BUGS: [Bug; 4] = [
+const BUGS: [Bug; 5] = [
     Bug::NotHeldToACopyIsARelease,
     Bug::NotHeldToACopyIsALoss,
     Bug::AnExpiryOnTheWayIsALoss,
     Bug::SpentIsARelease,
+    Bug::SpentIsAlwaysOfTheFirst,
 ];
 
 /// What the server remembers of the request.
@@ -181,7 +183,10 @@ impl World {
         let reply = match answer {
             Answer::Integer => ReleaseReply::Released,
             Answer::Spent if bug == Some(Bug::SpentIsARelease) => ReleaseReply::Released,
-            Answer::Spent => ReleaseReply::Gone,
+            Answer::Spent if self.sent == 2 || bug == Some(Bug::SpentIsAlwaysOfTheFirst) => {
+                ReleaseReply::Gone
+            }
+            Answer::Spent => ReleaseReply::Forgotten,
             Answer::NotHeld if is_copy && bug == Some(Bug::NotHeldToACopyIsARelease) => {
                 ReleaseReply::Released
             }
@@ -204,7 +209,9 @@ impl World {
                 Err("a hold that outlasted the work is lost".to_owned())
             }
             // The server knows, and the lease is not over: so the client knows, too.
-            (Verdict::Unknown, _) if answer != Answer::NotHeld && self.now < LEASE - 1 => {
+            (Verdict::Unknown, _)
+                if answer != Answer::NotHeld && self.sent <= 2 && self.now < LEASE - 1 =>
+            {
                 Err("the client does not believe the server".to_owned())
             }
             _ => Ok(()),
