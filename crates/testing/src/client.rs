@@ -107,7 +107,7 @@ impl Client {
     }
 
     /// As [`Client::send`]; returns whether the write succeeded.
-    pub(super) fn try_send<A: AsRef<[u8]>>(&mut self, args: &[A]) -> bool {
+    pub fn try_send<A: AsRef<[u8]>>(&mut self, args: &[A]) -> bool {
         self.write(args).is_ok()
     }
 
