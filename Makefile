@@ -19,7 +19,7 @@ export RUST_TEST_THREADS
 TEST_FEATURES := dlock-client/tracing,dlock-client/metrics
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check features msrv package dist dist-check contrib-check fix bench soak chaos upgrade matrix bridge \
+.PHONY: help run test check features msrv package dist dist-check contrib-check fix bench soak chaos ledger upgrade matrix bridge \
         fencing pictures links book fuzz asan deny doc-blocks deps test-deps
 
 help: ## List the targets
@@ -76,6 +76,9 @@ soak: test-deps ## Run millions of locks and dead waiters: memory must stay flat
 
 chaos: test-deps ## Run random commands and faults, with checks after each burst (SECONDS=60 SEED= WORLD=single,replicated,cluster)
 	SECONDS=$(or $(SECONDS),60) $(CARGO) test --package dlock --test chaos
+
+ledger: test-deps ## Judge what users of the Rust client believed during faults (TURNS=20000 SEED= WORLD=proxy,failover KIND=)
+	TURNS=$(or $(TURNS),20000) $(CARGO) test --package dlock --test ledger
 
 # The tests take a minute or less each, one after the other: they measure how long no lock is granted.
 upgrade: test-deps ## Upgrade servers from modules of earlier commits, under load, and back: pair, Sentinel, cluster
