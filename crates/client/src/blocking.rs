@@ -237,8 +237,8 @@ macro_rules! handle {
             ///
             /// As `acquire`, and [`Lost`](crate::ErrorKind::Lost) if the hold was over before the work was; the work
             /// has always finished then, and its result is dropped.
-            /// [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown) has the result: whether the hold lasted until then is
-            /// not known.
+            /// [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown) has the result: whether the hold lasted until then
+            /// is not known.
             pub fn with<T: Send + 'static>(
                 &self,
                 work: impl FnOnce(&$guard) -> T,

@@ -352,13 +352,13 @@ impl fmt::Display for Error {
             self.keys().map(quote).filter(|key| !text.contains(&**key)).collect();
         let more = keys.len().saturating_sub(KEYS_SHOWN);
         keys.truncate(KEYS_SHOWN);
-        let several = if keys.len() > 1 { "s" } else { "" };
-        let mut about = keys.join(", ");
-        if !keys.is_empty() {
-            about.insert_str(0, &format!("key{several} "));
-        }
+        let word = if keys.len() > 1 { "keys " } else { "key " };
         if more > 0 {
-            about += &format!(" and {more} more");
+            keys.push(format!("and {more} more"));
+        }
+        let mut about = keys.join(", ");
+        if !about.is_empty() {
+            about.insert_str(0, word);
         }
         if let Some(server) = self.server().filter(|server| !text.contains(*server)) {
             about += if about.is_empty() { "server " } else { ", server " };

@@ -148,7 +148,7 @@ async fn with_a_loss(server: &Server, client: &Client, kind: &str) -> Result<(),
             return client.semaphore(kind).limit(1).with(work).await;
         }
         "all" | "all named" => {
-            let mut all = client.multi_lock(["first", kind]);
+            let mut all = client.multi_lock([kind, "second"]);
             if kind == "all named" {
                 all = all.owner("me");
             }

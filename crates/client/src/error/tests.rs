@@ -22,7 +22,7 @@ fn key_and_server_are_named_once() {
     assert_eq!(two.to_string(), "an operator broke the hold (keys \"k\", \"l\")");
     assert_eq!((two.key(), two.keys().count()), (Some(&b"k"[..]), 2));
     let many = Error::lost(Lost::Broken).of_keys(vec![b"k".to_vec(); 10]).at("h:1");
-    assert!(many.to_string().ends_with("\"k\" and 2 more, server h:1)"), "{many}");
+    assert!(many.to_string().ends_with("\"k\", and 2 more, server h:1)"), "{many}");
     let named = Error::unavailable("no answer for \"k\" from h:1").of_key(b"k").at("h:1");
     assert_eq!(named.to_string(), named.text());
 }

@@ -93,8 +93,8 @@ impl Hold {
         let (reply, left) = match replied {
             Ok(reply) => (ReleaseReply::Released, read(reply.value)?),
             Err(error) => match (error.kind(), error.unanswered()) {
-                // The first copy found no hold. Of several, a later one may have been it, after the server had forgotten
-                // the first.
+                // The first copy found no hold. Of several, a later one may have been it, after the server forgot the
+                // first.
                 (ErrorKind::NotHeld, 0) | (ErrorKind::Spent, 1) => (ReleaseReply::Gone, 0),
                 (ErrorKind::NotHeld | ErrorKind::Spent, _) => (ReleaseReply::Forgotten, 0),
                 _ => return Err(error),

@@ -31,12 +31,14 @@ pub(crate) struct Waiters {
     rolled_back: Notify,
 }
 
+type EndedHold = (Box<[u8]>, Box<[u8]>, Lost);
+
 /// What messages say to one acquire.
 pub(crate) struct WaitingAcquire {
     request: Option<Weak<dyn PendingRequest>>,
     announcement: Mutex<Option<Announcement>>,
     /// Holds of this owner that ended before the registry knew them: name, key, and how.
-    ended: Mutex<Vec<(Box<[u8]>, Box<[u8]>, Lost)>>,
+    ended: Mutex<Vec<EndedHold>>,
     news: Notify,
 }
 

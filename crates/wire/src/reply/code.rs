@@ -7,8 +7,8 @@ use core::fmt;
 pub enum ErrorCode {
     /// The owner (with that token) does not hold the lock.
     NotHeld,
-    /// The request was executed before, and its hold has ended, or it was cancelled. Of a RELEASE: an earlier copy found
-    /// no hold.
+    /// The request was executed before, and its hold has ended, or it was cancelled. Of a RELEASE: an earlier copy
+    /// found no hold.
     Spent,
     /// The owner already holds the lock, and `NOREENTRY` was given.
     Reentry,
