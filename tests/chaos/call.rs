@@ -125,6 +125,8 @@ pub struct Call {
     pub waits: Option<Waits>,
     /// May be repeated: it carries a request id.
     pub repeatable: bool,
+    /// Key and request id of a RELEASE.
+    pub release: Option<(Key, String)>,
 }
 
 /// The wait of a blocked call.
@@ -152,6 +154,7 @@ impl Call {
             capacity: Vec::new(),
             waits: None,
             repeatable: false,
+            release: None,
         }
     }
 

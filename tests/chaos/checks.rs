@@ -16,9 +16,15 @@ use super::{
     world::{Kind, World},
 };
 
-/// Marks of a crash in a log.
-const CRASH_MARKS: [&str; 5] =
-    ["BUG REPORT START", "ASSERTION FAILED", "crashed by signal", "panicked", "internal error"];
+/// Marks of a crash in a log, and of a record that was refused, also before the last full synchronization.
+const CRASH_MARKS: [&str; 6] = [
+    "BUG REPORT START",
+    "ASSERTION FAILED",
+    "crashed by signal",
+    "panicked",
+    "internal error",
+    "diverged",
+];
 
 /// After each burst.
 pub fn after_burst(world: &mut World, crowd: &mut Crowd) -> Result<(), Violation> {
@@ -47,12 +53,14 @@ pub fn after_group(world: &mut World, crowd: &mut Crowd) -> Result<(), Violation
     alive(world)
 }
 
-/// The servers run, and caught no panic.
+/// The servers run, caught no panic, and could read all records.
 fn alive(world: &World) -> Result<(), Violation> {
     for (n, server) in world.servers.iter().enumerate() {
-        let panics = server.info_number("dlock", "panics_caught");
-        if panics > 0 {
-            return Err(Violation::new(format!("server {n} has caught {panics} panics")));
+        for field in ["panics_caught", "records_refused"] {
+            let count = server.info_number("dlock", field);
+            if count > 0 {
+                return Err(Violation::new(format!("server {n}: {field} is {count}")));
+            }
         }
         let log = server.log();
         if let Some(line) =

@@ -163,6 +163,7 @@ impl Crowd {
                 }
                 let times = Times { conn, sent: answer.sent, now: Instant::now() };
                 self.oracle.answered(&answer.call.meaning, times, &answer.reply)?;
+                self.oracle.released(&answer.call, times, &answer.reply)?;
                 self.actors[n].seat.learn(&answer.call.meaning, &answer.reply);
             }
             if self.actors[n].pipe.is_closed {
@@ -197,6 +198,9 @@ impl Crowd {
                 let code = text.split(' ').take(if text.starts_with("ERR") { 4 } else { 1 });
                 let code = code.collect::<Vec<_>>().join(" ");
                 *self.errors.entry(code).or_default() += 1;
+            }
+            Value::Int(1..) if call.frames[0][0] == b"DLOCK.TRUST" => {
+                return Err(Violation::new("a server was diverged".to_owned()));
             }
             Value::BulkString(payload) if call.frames[0][0] == b"DUMP" => {
                 keep(&mut self.scene.dumps, payload.clone());

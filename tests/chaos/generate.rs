@@ -40,6 +40,8 @@ pub struct Weather {
     pub cuts: bool,
     /// CONFIG SET of the module's settings.
     pub settings: bool,
+    /// A higher record level.
+    pub raises: bool,
     /// Refused writes.
     pub refusals: bool,
     /// DEBUG RELOAD, BGREWRITEAOF, DEBUG SLEEP.
@@ -219,5 +221,6 @@ fn in_transaction(scene: &mut Scene, seat: &mut Seat, dice: &mut Dice, call: Cal
         capacity: [call.capacity, second.capacity].concat(),
         waits: None,
         repeatable: false,
+        release: None,
     }
 }

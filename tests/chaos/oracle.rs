@@ -6,6 +6,7 @@
 //! such call can have come after it.
 
 mod facts;
+mod releases;
 mod scopes;
 mod tokens;
 
@@ -21,6 +22,7 @@ use super::{
     key::{Key, Owner},
 };
 pub use facts::{Hold, Permit, Violation};
+use releases::Releases;
 use scopes::Scopes;
 use tokens::Tokens;
 
@@ -55,6 +57,7 @@ pub struct Oracle {
     bindings: HashMap<ConnId, HashSet<Scope>>,
     scopes: Scopes,
     tokens: Tokens,
+    releases: Releases,
     /// Pending reloads that end bindings.
     reloads: u32,
     /// Holds whose binding has ended, and when the holds have ended, too: counted from the first calm moment after
@@ -73,6 +76,7 @@ impl Oracle {
             let most = self.capacity.entry(key).or_insert(0);
             *most = n.max(*most);
         }
+        self.releases.sent(call, now);
         self.sending(&call.meaning, conn, now);
     }
 
@@ -392,6 +396,7 @@ impl Oracle {
     /// No calls are in progress: calls of closed connections were executed, or never will be.
     pub fn settled(&mut self, now: Instant) {
         self.reloads = 0;
+        self.releases = Releases::default();
         self.scopes.settled(now);
         let was_calm = !std::mem::take(&mut self.stood_still);
         self.lapsing.retain(|_, end| !was_calm || end.is_none_or(|end| end > now));

@@ -106,7 +106,12 @@ impl Run {
         let mut dice = Dice::part(self.place.seed, self.place.group);
         crowd.begin(
             Doors { sockets: world.sockets() },
-            Scene { features: world.features(), ..scene(world) },
+            Scene {
+                features: world.features(),
+                // Servers remember the requests of earlier groups.
+                requests: self.place.group * 1_000_000,
+                ..scene(world)
+            },
         );
         seat(world, crowd, &mut dice)?;
         for burst in 0..BURSTS {
@@ -178,6 +183,7 @@ fn weather(dice: &mut Dice, group: u64) -> Weather {
         pauses: may(4),
         cuts: may(2),
         settings: may(3),
+        raises: may(12),
         refusals: may(5),
         reloads: may(3) && may_reload,
         ttls: may(2) && !may_reload,

@@ -10,7 +10,7 @@ use crate::{crowd::Crowd, key::Key, oracle::Violation, world::World};
 /// Maximum time for the stream to settle.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// DEBUG DIGEST of both is equal once the stream has been applied.
+/// DEBUG DIGEST of both is equal once the stream has been applied, and the replica knows level and tokens.
 pub fn are_equal(world: &World, crowd: &mut Crowd) -> Result<(), Violation> {
     let (primary, replica) = (&world.servers[world.primary], &world.servers[1 - world.primary]);
     let start = Instant::now();
@@ -18,13 +18,15 @@ pub fn are_equal(world: &World, crowd: &mut Crowd) -> Result<(), Violation> {
         let offset = offset(primary, "master_repl_offset");
         if offset == self::offset(replica, "slave_repl_offset") {
             let (ours, theirs) = (primary.digest(), replica.digest());
-            if ours == theirs {
+            let behind = behind(primary, replica);
+            if ours == theirs && behind.is_none() {
                 return Ok(());
             }
             let is_still =
                 self::offset(primary, "master_repl_offset") == offset && primary.digest() == ours;
             if is_still && start.elapsed() > PATIENCE / 5 {
-                return Err(difference(primary, replica, crowd));
+                let found = behind.map(Violation::new);
+                return Err(found.unwrap_or_else(|| difference(primary, replica, crowd)));
             }
         }
         if start.elapsed() > PATIENCE {
@@ -37,6 +39,16 @@ pub fn are_equal(world: &World, crowd: &mut Crowd) -> Result<(), Violation> {
         }
         crowd.pump_for(Duration::from_millis(10))?;
     }
+}
+
+/// What a replica misses beside the keys: the record level, or the largest token.
+fn behind(primary: &Server, replica: &Server) -> Option<String> {
+    let numbers = |field| [primary, replica].map(|server| server.info_number("dlock", field));
+    let (levels, tokens) = (numbers("record_level"), numbers("last_token"));
+    let is_behind = levels[0] != levels[1] || tokens[0] > tokens[1];
+    is_behind.then(|| {
+        format!("the replica misses a level {levels:?} or a token {tokens:?} of its primary")
+    })
 }
 
 fn offset(server: &Server, field: &str) -> Option<String> {

@@ -40,6 +40,8 @@ fn move_a_slot(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result<
     let slot = world.servers[from].slot(&format!("{{t{tag}}}"));
     // A binding does not move with its hold.
     super::all_doomed(crowd);
+    // Nor does the memory of requests.
+    crowd.oracle.requests_forgotten(Instant::now() + 2 * PATIENCE);
     world.servers[from].begin_slot_move(slot, &world.servers[to]);
     go_on(crowd, dice)?;
     let start = Instant::now();
@@ -59,6 +61,7 @@ fn move_a_slot(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result<
     }
     world.servers[from].end_slot_move(slot, &world.servers[to]);
     super::all_doomed(crowd);
+    crowd.oracle.requests_forgotten(Instant::now());
     world.homes[usize::from(tag)] = to;
     for actor in &mut crowd.actors {
         actor.seat.tags = world.tags_of(actor.node);

@@ -227,7 +227,8 @@ impl Draft<'_> {
         }
         self.id(&mut terms, 3);
         let meaning = Meaning::Ends(vec![Scope::Hold(key, owner, mode)]);
-        self.of_hold("RELEASE", key, owner, mode, &terms, meaning)
+        let call = self.of_hold("RELEASE", key, owner, mode, &terms, meaning);
+        Call { release: request_of(key, &terms), ..call }
     }
 
     fn renew(&mut self) -> Call {
@@ -340,6 +341,12 @@ impl Draft<'_> {
 fn acquire(keys: Vec<Key>, form: Form, owner: Owner, mode: Mode, terms: &Terms) -> Meaning {
     let (lease, bind) = (terms.lease, terms.bind);
     Meaning::Acquire(Acquire { keys, form, owner, mode, lease, bind, first_sent: None })
+}
+
+/// The request of a RELEASE, whose REQID is its last option.
+fn request_of(key: Key, terms: &Terms) -> Option<(Key, String)> {
+    let id = terms.words.last().filter(|_| terms.has_id)?;
+    Some((key, id.clone()))
 }
 
 /// The wait of a call, if it blocks.

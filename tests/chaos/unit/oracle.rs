@@ -255,3 +255,57 @@ fn more_permits_than_there_are_are_found() {
     let found = run.after(1).reply(&second, &Value::BulkString(b"p2".to_vec())).unwrap_err();
     assert!(found.text.starts_with("4 permits"), "{}", found.text);
 }
+
+/// Sends a copy of one RELEASE, which is answered a millisecond later.
+fn release_again(run: &mut Run, conn: ConnId, reply: &Value) -> Result<(), Violation> {
+    let scopes = vec![Scope::Hold(KEY, A, Mode::Exclusive)];
+    let release = Some((KEY, "r1".to_owned()));
+    let call = Call { release, ..Call::ending(&["DLOCK.RELEASE"], scopes) };
+    run.oracle.sent(&call, conn, run.now);
+    let sent = run.now;
+    run.after(1);
+    let times = Times { conn, sent, now: run.now };
+    run.oracle.answered(&call.meaning, times, reply)?;
+    run.oracle.released(&call, times, reply)
+}
+
+fn error(code: &str) -> Value {
+    let frame = format!("-{code} text\r\n");
+    dlock_testing::redis::parse_redis_value(frame.as_bytes()).unwrap_or(Value::Nil)
+}
+
+#[test]
+fn one_copy_of_a_release_is_told_that_nothing_is_held_and_the_others_that_it_is_spent() {
+    let mut run = Run::new();
+    release_again(&mut run, 1, &error("SPENT")).unwrap();
+    release_again(&mut run, 2, &error("NOTHELD")).unwrap();
+    release_again(&mut run, 1, &error("SPENT")).unwrap();
+    release_again(&mut run, 2, &error("NOTHELD")).unwrap_err();
+}
+
+#[test]
+fn copies_of_a_release_that_found_a_hold_are_not_told_that_it_was_lost() {
+    for code in ["SPENT", "NOTHELD", "ERR request was another one:"] {
+        let mut run = Run::new();
+        release_again(&mut run, 1, &Value::Int(0)).unwrap();
+        release_again(&mut run, 2, &Value::Int(0)).unwrap();
+        let found = release_again(&mut run, 1, &error(code)).unwrap_err();
+        assert_eq!(found.key, Some(KEY));
+    }
+}
+
+#[test]
+fn copies_of_a_release_may_differ_once_it_may_be_forgotten() {
+    let mut run = Run::new();
+    release_again(&mut run, 1, &Value::Int(0)).unwrap();
+    run.oracle.requests_forgotten(run.now);
+    release_again(&mut run, 1, &error("NOTHELD")).unwrap();
+    let mut run = Run::new();
+    release_again(&mut run, 1, &Value::Int(0)).unwrap();
+    run.call(3, Meaning::Ends(vec![Scope::Key(KEY)]), 1).unwrap();
+    release_again(&mut run, 1, &error("NOTHELD")).unwrap();
+    let mut run = Run::new();
+    release_again(&mut run, 1, &Value::Int(0)).unwrap();
+    run.oracle.settled(run.now);
+    release_again(&mut run, 1, &error("NOTHELD")).unwrap();
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Draft, Terms, waits};
+use super::{Draft, Terms, request_of, waits};
 use crate::{
     call::{Call, Meaning, Scope},
     key::{Family, Key},
@@ -41,8 +41,14 @@ impl Draft<'_> {
 
     pub(super) fn release_permit(&mut self) -> Call {
         let Some((key, id)) = self.permit(true) else { return self.acquire_permit() };
-        let verb = if self.dice.one_in(20) { "DSEM.BREAK" } else { "DSEM.RELEASE" };
-        Call::ending(&[verb, &key.name(), &id], vec![Scope::Permit(key, id.clone())])
+        let meaning = Meaning::Ends(vec![Scope::Permit(key, id.clone())]);
+        let mut terms = Terms::default();
+        if self.dice.one_in(20) {
+            return self.call(&["DSEM.BREAK", &key.name(), &id], &terms, meaning);
+        }
+        self.id(&mut terms, 2);
+        let call = self.call(&["DSEM.RELEASE", &key.name(), &id], &terms, meaning);
+        Call { release: request_of(key, &terms), ..call }
     }
 
     pub(super) fn renew_permit(&mut self) -> Call {
