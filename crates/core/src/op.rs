@@ -60,7 +60,12 @@ fn asks_for_a_grant(op: &Op<'_>) -> bool {
         | Op::Rw(RwOp::Acquire(_))
         | Op::Sem(SemOp::Acquire(_) | SemOp::Take(_) | SemOp::Drain(_))
         | Op::Multi(MultiOp::Acquire(_) | MultiOp::AnyAcquire(_)) => true,
-        Op::Lock(..) | Op::Rw(_) | Op::Sem(_) | Op::Latch(_) | Op::Multi(_) => false,
-        Op::Unblock(_) | Op::Trust(_) => false,
+        Op::Lock(..)
+        | Op::Rw(_)
+        | Op::Sem(_)
+        | Op::Latch(_)
+        | Op::Multi(_)
+        | Op::Unblock(_)
+        | Op::Trust(_) => false,
     }
 }

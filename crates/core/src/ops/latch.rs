@@ -101,9 +101,9 @@ impl Machine {
         is_overdue || self.find_spent(key, LOST_LATCH, lease).is_some()
     }
 
-    /// DLATCH.AWAIT: 1 if the latch is open or missing; but `BROKEN` if it is remembered as lost, and `DIVERGED` if this
-    /// server may have missed it. Otherwise the call waits with BLOCK where that is possible (not on a replica), or
-    /// gets Null. Changes no key.
+    /// DLATCH.AWAIT: 1 if the latch is open or missing; but `BROKEN` if it is remembered as lost, and `DIVERGED` if
+    /// this server may have missed it. Otherwise the call waits with BLOCK where that is possible (not on a replica),
+    /// or gets Null. Changes no key.
     pub fn await_latch(&mut self, turn: &mut Turn<'_>, call: &Await<'_>) {
         let key = turn.caller.key(call.key);
         if self.is_flushing() {

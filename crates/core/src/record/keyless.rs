@@ -34,17 +34,14 @@ pub fn encode_mark(refused: Refused) -> Vec<u8> {
 pub fn keyless(payload: &[u8]) -> Result<Option<Keyless>, DecodeError> {
     let &[_, flags @ (FLOOR | MARK), ref rest @ ..] = payload else { return Ok(None) };
     let level = Level::of(payload)?;
-    let (content, rest) = match flags {
-        FLOOR => {
-            let (token, rest) = number(rest)?;
-            check(token <= TOKEN_MAX && (token > 0 || level >= Level::PARTS))?;
-            (Keyless::Floor(token, level), rest)
-        }
-        _ => {
-            check(level >= Level::PARTS)?;
-            let (refused, rest) = read_refused(rest)?;
-            (Keyless::Mark(refused), rest)
-        }
+    let (content, rest) = if flags == FLOOR {
+        let (token, rest) = number(rest)?;
+        check(token <= TOKEN_MAX && (token > 0 || level >= Level::PARTS))?;
+        (Keyless::Floor(token, level), rest)
+    } else {
+        check(level >= Level::PARTS)?;
+        let (refused, rest) = read_refused(rest)?;
+        (Keyless::Mark(refused), rest)
     };
     Input::of(rest, level, Clocks { mono: Instant(0), lease: LeaseInstant(0) }).end()?;
     Ok(Some(content))

@@ -208,11 +208,10 @@ impl World {
             self.blocked.insert(waiter, client);
         }
         if was_diverged && self.machine.divergence().is_any() {
-            let mut wakes = fx.wakes.iter();
-            assert!(wakes.all(|wake| !wake.outcome.is_grant()), "a diverged server grants nothing");
+            assert!(!fx.wakes.iter().any(|wake| wake.outcome.is_grant()), "it grants to no waiter");
             assert_eq!(seen.counted[0], 0, "a diverged server grants nothing");
             let mut events = fx.notes.iter();
-            assert!(events.all(|note| note.event != Event::Acquire), "nor lets it owners re-enter");
+            assert!(events.all(|note| note.event != Event::Acquire), "nor do owners re-enter");
         }
         for wake in fx.wakes.drain(..) {
             let client = self.blocked.remove(&wake.waiter);
