@@ -37,8 +37,8 @@ pub(super) const QUARANTINE: Described =
 
 pub(super) const DIVERGED: Described = (
     ErrorCode::Diverged,
-    "The server could not read records of its primary or its file, so it grants nothing. The text says what it refused, \
-     and what an operator can do.",
+    "The server could not read records of its primary or its file, so it grants nothing. The text says what it \
+     refused, and what an operator can do.",
 );
 
 pub(super) const UNBLOCKED: Described = (
