@@ -18,6 +18,7 @@ use crate::command::command;
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
 use crate::gate::Counted;
+use crate::hold_state::ReleaseReply;
 use crate::reply::read_or_null;
 
 /// What keeps the lock alive.
@@ -359,7 +360,7 @@ impl Requests {
         }
         let (key, owner) = (&*self.key, self.owner.as_bytes());
         let lease_ms = Some(millis(self.terms.lease));
-        let release_id = crate::random::name();
+        let (up, release_id) = (core.routes.connection(key), crate::random::name());
         let (op, within) = match call.request {
             QuorumRequest::Acquire => {
                 let mut acquire = Acquire::new(key, owner);
@@ -390,7 +391,12 @@ impl Requests {
         let reply = core.routes.send(key, request, until).await;
         match reply {
             Ok(reply) => Ok(read_or_null(reply)?.map_or(Answer::No, Answer::Token)),
-            Err(error) if call.request == QuorumRequest::End => end_answer(error),
+            Err(error) if call.request == QuorumRequest::End => {
+                match ReleaseReply::of(&error, up).ok_or(error)? {
+                    ReleaseReply::Gone(_) => Ok(Answer::No),
+                    ReleaseReply::Released | ReleaseReply::Forgotten => Ok(Answer::Unknown),
+                }
+            }
             Err(error)
                 if matches!(
                     error.kind(),
@@ -401,14 +407,5 @@ impl Requests {
             }
             Err(error) => Err(error),
         }
-    }
-}
-
-/// What a server that released nothing says of its part of the lock; an error: it says nothing.
-fn end_answer(error: Error) -> Result<Answer, Error> {
-    match (error.kind(), error.unanswered()) {
-        (ErrorKind::NotHeld, 0) | (ErrorKind::Spent, 1) => Ok(Answer::No),
-        (ErrorKind::NotHeld | ErrorKind::Spent, _) => Ok(Answer::Unknown),
-        _ => Err(error),
     }
 }
