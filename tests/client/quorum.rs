@@ -8,9 +8,9 @@ use std::sync::{
 use std::time::{Duration, Instant};
 
 use dlock_client::{Client, ErrorKind, Lost, QuorumGuard, QuorumLock, Released};
-use dlock_testing::{Dice, Server, wait_until};
+use dlock_testing::{Dice, Fault, Proxy, Reply as _, Server, wait_until};
 
-use crate::support::{PATIENCE, until, within};
+use crate::support::{PATIENCE, quick, until, within};
 
 /// For servers whose wall clocks differ by hours.
 const LEAD: [&str; 2] = ["dlock.max-token-lead-ms", "86400000"];
@@ -198,6 +198,57 @@ async fn the_watchdog_keeps_it_and_a_minority_that_loses_it_does_no_harm() {
     let lost = tokio::time::timeout(PATIENCE, guard.lost()).await;
     assert_eq!(lost.unwrap(), Lost::Refused);
     assert!(matches!(guard.release().await.unwrap(), Released::Gone { .. }));
+    servers.iter().for_each(Server::left_over_check);
+}
+
+/// No renewal tells of it: only the replies to the release do.
+#[tokio::test(flavor = "multi_thread")]
+async fn work_under_a_lock_that_another_client_took_is_lost() {
+    let servers = servers(3);
+    let lock = QuorumLock::new(clients(&servers, Duration::from_secs(30)).await, "k");
+    let lock = lock.lease(Duration::from_secs(30)).server_timeout(Duration::from_secs(5));
+    for first_reply_is_lost in [false, true] {
+        let proxies: Vec<_> = servers.iter().map(Proxy::to).collect();
+        let mut clients = Vec::new();
+        for proxy in &proxies {
+            clients.push(quick().connect(&proxy.url()).await.unwrap());
+        }
+        let watched = QuorumLock::new(clients, "k").server_timeout(Duration::from_secs(5));
+        let guard = held_by_all(&watched.lease(Duration::from_secs(30)), &servers).await;
+        let is_release = |command: &[Vec<u8>]| command[0].ends_with(b"RELEASE");
+        let done = guard.with(async |_| {
+            servers[0].cmd(&["DLOCK.BREAK", "k"]).int();
+            servers[1].cmd(&["FLUSHALL"]).ok();
+            if first_reply_is_lost {
+                proxies.iter().for_each(|proxy| drop(proxy.on(1, Fault::LoseReply, is_release)));
+            }
+            lock.acquire().await.unwrap()
+        });
+        let error = within("the release", done).await.expect_err("two of three were lost");
+        let finished = ErrorKind::Lost { reason: Lost::Refused, finished: true };
+        assert_eq!((error.kind(), error.key()), (finished, Some(&b"k"[..])), "{error}");
+    }
+    servers.iter().for_each(Server::left_over_check);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_too_few_servers_remember_is_unknown() {
+    let servers = servers(3);
+    let mut clients = Vec::new();
+    let proxies: Vec<_> = servers.iter().map(Proxy::to).collect();
+    for (server, proxy) in servers.iter().zip(&proxies) {
+        server.cmd(&["CONFIG", "SET", "dlock.request-memory-ms", "0"]).ok();
+        clients.push(quick().connect(&proxy.url()).await.unwrap());
+    }
+    let lock = QuorumLock::new(clients, "k").server_timeout(Duration::from_secs(5));
+    let guard = held_by_all(&lock, &servers).await;
+    let is_release = |command: &[Vec<u8>]| command[0].ends_with(b"RELEASE");
+    let lost: Vec<_> =
+        proxies[1..].iter().map(|proxy| proxy.on(1, Fault::LoseReply, is_release)).collect();
+    let error = within("the release", guard.with(async |_| 17)).await.unwrap_err();
+    assert_eq!((error.kind(), error.take_finished()), (ErrorKind::ReleaseUnknown, Some(17)));
+    assert!(!error.text().contains("could not be released"), "{error}");
+    assert!(lost.iter().all(|lost| lost.fired() == 1));
     servers.iter().for_each(Server::left_over_check);
 }
 

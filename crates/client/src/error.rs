@@ -34,6 +34,8 @@ struct Inner {
     finished: Option<Finished>,
     /// How many earlier copies of the request got no answer: what they did is not known.
     unanswered: u32,
+    /// The shared connection of the first copy of the request; 0: unknown.
+    first_over: u64,
 }
 
 /// The value of work that had finished. Clones of an error share it.
@@ -148,6 +150,7 @@ impl Error {
             keys: Vec::new(),
             finished: None,
             unanswered: 0,
+            first_over: 0,
         }))
     }
 
@@ -226,6 +229,17 @@ impl Error {
     pub(crate) fn repeated(mut self, unanswered: impl Into<u32>) -> Self {
         self.0.unanswered = self.0.unanswered.max(unanswered.into());
         self
+    }
+
+    /// The first copy of the request went over that shared connection.
+    pub(crate) fn first_over(mut self, generation: u64) -> Self {
+        self.0.first_over = generation;
+        self
+    }
+
+    /// Whether the first copy of the request went over that shared connection; 0: there was none.
+    pub(crate) fn is_first_over(&self, generation: u64) -> bool {
+        generation != 0 && self.0.first_over == generation
     }
 
     /// The server that it is about, unless one is noted already.

@@ -4,6 +4,7 @@
 //! is over. That is safe because each of them either carries a request id or has no more effect the second time.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dlock_wire::request::Request;
@@ -36,6 +37,8 @@ struct Exchange<'a> {
     key: &'a [u8],
     draft: &'a Draft<'a>,
     until: Instant,
+    /// The shared connection that it was last sent over.
+    over: &'a AtomicU64,
 }
 
 /// Why one try failed.
@@ -78,8 +81,8 @@ impl Routes {
         request: impl Into<Draft<'a>>,
         until: Instant,
     ) -> Result<Reply, Error> {
-        let draft = &request.into();
-        let done = self.until_answered(Exchange { key, draft, until }).await;
+        let (draft, over) = (&request.into(), &AtomicU64::new(0));
+        let done = self.until_answered(Exchange { key, draft, until, over }).await;
         done.map_err(|error| self.located(error, key))
     }
 
@@ -99,13 +102,21 @@ impl Routes {
         let mut pauses = PAUSES;
         let mut redirects = 0;
         let mut unanswered = 0_u32;
+        // The connection of the first copy that may have been carried out.
+        let mut first = None;
         loop {
             if let Some(error) = self.ctx.gate.refusal() {
                 return Err(error.repeated(unanswered));
             }
-            let error = match self.try_once(call).await {
+            let tried = self.try_once(call).await;
+            if let Err(TryFailure::Final(_) | TryFailure::Unanswered(_)) = tried {
+                first.get_or_insert_with(|| call.over.load(Ordering::Relaxed));
+            }
+            let error = match tried {
                 Ok(value) => return Ok(Reply { value, repeated: unanswered > 0 }),
-                Err(TryFailure::Final(error)) => return Err(error.repeated(unanswered)),
+                Err(TryFailure::Final(error)) => {
+                    return Err(error.repeated(unanswered).first_over(first.unwrap_or_default()));
+                }
                 // Two servers that name each other are not asked in a circle.
                 Err(TryFailure::Elsewhere(_)) if redirects < 2 && Instant::now() < until => {
                     redirects += 1;
@@ -134,6 +145,7 @@ impl Routes {
         } else {
             None
         };
+        call.over.store(live.generation, Ordering::Relaxed);
         let sent = Moment::now();
         let answer_by = until.min(Instant::now() + self.ctx.settings.response_timeout);
         match timeout_at(answer_by, self.answer(call.draft, &mut live, channel)).await {
@@ -254,6 +266,7 @@ impl Routes {
         let until = call.until;
         let connect_by = until.min(Instant::now() + NODE_WITHIN);
         let mut live = to.link.live(connect_by).await.map_err(TryFailure::Passing)?;
+        call.over.store(live.generation, Ordering::Relaxed);
         let mut both = redis::pipe();
         // For a slot that it does not have yet, it is not asked to take a subscription.
         let channel = live.settled_channel();

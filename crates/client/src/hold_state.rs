@@ -5,8 +5,11 @@
 //! expiry or by the loss of a connection that this client knows of. Requests and replies may be delayed, lost or
 //! reordered. `hold_state/tests.rs` checks that for all interleavings up to a bound.
 
+mod release;
+
 use std::time::Duration;
 
+pub(crate) use self::release::{ReleaseReply, Verdict};
 use crate::clock::Moment;
 use crate::lost::Lost;
 
@@ -100,27 +103,6 @@ struct Stray {
     lease: Duration,
     /// When the youngest was sent.
     sent: Moment,
-}
-
-/// What the server said of a release.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ReleaseReply {
-    /// The hold was in force when the first copy came.
-    Released,
-    /// It was not.
-    Gone,
-    /// Nothing is held now, and the server may have forgotten the first copy.
-    Forgotten,
-}
-
-/// What a release found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// The hold was in force until then.
-    Released,
-    Lost(Lost),
-    /// One or the other.
-    Unknown,
 }
 
 /// For this long a copy may be on its way. The server remembers requests for as long (`dlock.request-memory-ms`).
@@ -304,18 +286,6 @@ impl HoldState {
     /// differ from ours, and of several locks perhaps only one is gone.
     pub(crate) fn begin_release(&mut self) -> bool {
         !std::mem::replace(&mut self.release_begun, true)
-    }
-
-    /// What a release found, by a reply that came at `now`. A loss that is known already is one with any reply that
-    /// reports no hold.
-    pub(crate) fn released(&self, now: Moment, reply: ReleaseReply) -> Verdict {
-        match (reply, self.lost()) {
-            (ReleaseReply::Released, _) => Verdict::Released,
-            (_, Some(how)) => Verdict::Lost(how),
-            (ReleaseReply::Gone, None) if now < self.deadline => Verdict::Lost(Lost::Refused),
-            // The lease may have ended while the release was on its way, after the work.
-            (ReleaseReply::Gone | ReleaseReply::Forgotten, None) => Verdict::Unknown,
-        }
     }
 
     /// Sets the lease of later renewals.

@@ -2,6 +2,8 @@
 
 mod attempt;
 mod driver;
+mod tally;
+mod view;
 
 use std::fmt;
 use std::ops::Deref;
@@ -13,7 +15,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
 use self::attempt::{Failure, Standing, Terms};
-use self::driver::{Driver, Upkeep, View, any_closes};
+use self::driver::{Driver, Upkeep, any_closes};
+use self::view::View;
 use crate::client::Client;
 use crate::clock::{by_the_clock, sleep_until};
 use crate::core::Core;
@@ -379,15 +382,17 @@ impl Deref for QuorumGuard {
 }
 
 impl QuorumGuard {
-    /// Releases it on all servers. [`Released::Gone`]: it was lost before.
+    /// Releases it on all servers. [`Released::Gone`]: it was lost before on so many servers that the
+    /// others are no majority.
     ///
-    /// Waits until a majority has answered, so that other clients can acquire the lock, but at most for the timeout of
-    /// one server; then it goes on in the background.
+    /// Waits until a majority has released it, so that other clients can acquire the lock, but at most for the timeout
+    /// of one server; then it goes on in the background.
     ///
     /// # Errors
     ///
-    /// [`NoQuorum`](ErrorKind::NoQuorum): fewer than a majority answered in that time; other clients may have to wait
-    /// until the lease ends.
+    /// [`NoQuorum`](ErrorKind::NoQuorum): fewer than a majority said in that time that they released it; other clients
+    /// may have to wait until the lease ends. [`ReleaseUnknown`](ErrorKind::ReleaseUnknown): replies were lost, and too
+    /// few servers know whether the lock lasted until then.
     ///
     /// # Cancel safety
     ///
@@ -420,18 +425,11 @@ impl Holding for QuorumGuard {
         let _ = self.orders.try_send(());
         let wanted = self.wanted;
         let mut view = self.held.view.clone();
-        let done = view.wait_for(|view| view.settled || view.released >= wanted);
+        let done = view.wait_for(|view| view.settled || view.tally.is_decided(wanted));
         // An error: the runtime has ended.
         let _ = timeout(self.timeout, done).await;
-        let answered = self.held.view.borrow().released;
-        match (lost, answered) {
-            (Some(reason), _) => Ok(Released::Gone { reason, keys: self.lost_keys() }),
-            (None, answered) if answered >= self.wanted => Ok(Released::Remaining(0)),
-            (None, answered) => {
-                let text = format!("only {answered} servers answered to the release");
-                Err(no_quorum(answered, self.wanted, text))
-            }
-        }
+        let view = self.held.view.borrow();
+        view.released(lost, wanted, self.lost_keys())
     }
 }
 

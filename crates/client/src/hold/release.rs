@@ -82,25 +82,23 @@ impl Hold {
     /// Releases one part: what that found, and what the server counts afterwards.
     async fn release_part(&self, part: &HoldRef, until: Instant) -> Result<(Verdict, i64), Error> {
         let id = Some(self.tracked.release_id());
+        let up = self.core.routes.connection(part.key());
         let is_permit = matches!(part, HoldRef::Permit { .. });
         let replied = match self.exchange_release(part, id, until).await {
             // A server before 0.2.0 knows no request ids of permits, and has done nothing.
             Err(error) if is_permit && error.kind() == ErrorKind::Invalid => {
-                self.exchange_release(part, None, until).await
+                let again = self.exchange_release(part, None, until).await;
+                // Another server may have carried out a copy that got no answer.
+                again.map_err(|again| again.repeated(error.unanswered()))
             }
             replied => replied,
         };
         let (reply, left) = match replied {
             Ok(reply) => (ReleaseReply::Released, read(reply.value)?),
-            Err(error) => match (error.kind(), error.unanswered()) {
-                // The first copy found no hold. Of several, a later one may have been it, after the server forgot the
-                // first.
-                (ErrorKind::NotHeld, 0) | (ErrorKind::Spent, 1) => (ReleaseReply::Gone, 0),
-                (ErrorKind::NotHeld | ErrorKind::Spent, _) => (ReleaseReply::Forgotten, 0),
-                _ => return Err(error),
-            },
+            Err(error) => (ReleaseReply::of(&error, up).ok_or(error)?, 0),
         };
-        Ok((self.tracked.state().released(Moment::now(), reply), left))
+        let state = self.tracked.state();
+        Ok((state.released(Moment::now(), state.alive(), reply), left))
     }
 
     async fn exchange_release(

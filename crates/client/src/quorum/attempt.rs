@@ -54,8 +54,10 @@ pub(crate) enum QuorumRequest {
     Fence(u64),
     /// RENEW of the hold with this token. Answers count for their own round only.
     Renew { token: u64, round: u32 },
-    /// RELEASE, whatever the token. Its answer changes nothing.
+    /// RELEASE of what was or may have been granted too late, whatever the token. Its answer changes nothing.
     Release,
+    /// RELEASE of a part of the lock that was held: its answer says whether the hold stood, and changes nothing here.
+    End,
 }
 
 /// One thing to be sent.
@@ -164,10 +166,8 @@ impl Attempt {
             members: vec![Member::Asked; servers],
             stage: Stage::Asking { settle: None },
         };
-        let calls = (0..servers)
-            .map(|server| QuorumCall { server, request: QuorumRequest::Acquire })
-            .collect();
-        (attempt, calls)
+        let acquire = |server| QuorumCall { server, request: QuorumRequest::Acquire };
+        (attempt, (0..servers).map(acquire).collect())
     }
 
     /// How many servers make a majority.
@@ -213,7 +213,7 @@ impl Attempt {
                 after_fence(member, token, call.server, answer, &mut calls)
             }
             QuorumRequest::Renew { round, .. } => self.after_renew(member, round, answer),
-            QuorumRequest::Release => member,
+            QuorumRequest::Release | QuorumRequest::End => member,
         };
         self.members[call.server] = next;
         self.go_on(now, &mut calls);
@@ -249,11 +249,8 @@ impl Attempt {
             *since = now;
             let request = QuorumRequest::Renew { token: *token, round: *round };
             let members = self.members.iter().enumerate();
-            calls.extend(
-                members
-                    .filter(|(_, member)| may_be_part(member))
-                    .map(|(server, _)| QuorumCall { server, request }),
-            );
+            let parts = members.filter(|(_, member)| may_be_part(member));
+            calls.extend(parts.map(|(server, _)| QuorumCall { server, request }));
         }
         calls
     }
@@ -407,6 +404,8 @@ impl Attempt {
         if self.is_over() {
             return;
         }
+        let held = matches!(self.stage, Stage::Held { .. });
+        let request = if held { QuorumRequest::End } else { QuorumRequest::Release };
         self.stage = Stage::Over(standing);
         for (server, member) in self.members.iter_mut().enumerate() {
             match member {
@@ -414,7 +413,7 @@ impl Attempt {
                 Member::Refused | Member::Out => *member = Member::Out,
                 Member::Granted(_) | Member::Raising | Member::Unsure | Member::Part { .. } => {
                     *member = Member::Out;
-                    calls.push(QuorumCall { server, request: QuorumRequest::Release });
+                    calls.push(QuorumCall { server, request });
                 }
             }
         }

@@ -11,12 +11,14 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
 use super::attempt::{Answer, Attempt, QuorumCall, QuorumRequest, Standing, Terms};
+use super::tally::Tally;
+use super::view::View;
 use crate::clock::{Moment, millis, sleep_until};
 use crate::command::command;
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
 use crate::gate::Counted;
-use crate::lost::Lost;
+use crate::hold_state::ReleaseReply;
 use crate::reply::read_or_null;
 
 /// What keeps the lock alive.
@@ -34,47 +36,6 @@ impl Upkeep {
         match self {
             Self::Renewed { max_hold: Some(max_hold) } => begun.after(max_hold),
             Self::None | Self::Renewed { max_hold: None } => Moment::NEVER,
-        }
-    }
-}
-
-/// What the guard sees.
-#[derive(Clone, Debug)]
-pub(super) struct View {
-    pub(super) standing: Standing,
-    /// The lock is certain until then.
-    pub(super) until: Moment,
-    /// How many servers have answered to a RELEASE.
-    pub(super) released: usize,
-    /// `max_hold`: the lock is lost then.
-    pub(super) ends_by: Moment,
-    /// It was given up then.
-    pub(super) overdue: bool,
-    /// It was given up because one of the clients closes.
-    pub(super) closed: bool,
-    /// It is over, and nothing more will be answered.
-    pub(super) settled: bool,
-    /// The first thing that a server said is wrong.
-    pub(super) error: Option<Error>,
-}
-
-impl View {
-    pub(super) fn lost(&self) -> Option<Lost> {
-        match self.standing {
-            Standing::Held { .. } if self.until > Moment::now() => None,
-            Standing::Held { .. } if self.until == self.ends_by => Some(Lost::MaxHold),
-            Standing::Released if self.overdue => Some(Lost::MaxHold),
-            Standing::Held { .. } | Standing::Expired => Some(Lost::Expired),
-            Standing::Refused => Some(Lost::Refused),
-            Standing::Released if self.closed => Some(Lost::Closed),
-            Standing::Pending | Standing::Failed { .. } | Standing::Released => None,
-        }
-    }
-
-    pub(super) fn valid_for(&self) -> Duration {
-        match self.standing {
-            Standing::Held { .. } => self.until.since(Moment::now()),
-            _ => Duration::ZERO,
         }
     }
 }
@@ -192,7 +153,7 @@ impl Driver {
             until: begun,
             ends_by: upkeep.ends_by(begun),
             overdue: false,
-            released: 0,
+            tally: Tally::default(),
             closed: false,
             settled: false,
             error: None,
@@ -311,9 +272,14 @@ impl Driver {
         if let Some(server) = self.open_calls.get_mut(call.server) {
             server.calls -= 1;
         }
-        if call.request == QuorumRequest::Release && !matches!(answer, Ok(Answer::Unknown) | Err(_))
-        {
-            self.view.send_modify(|view| view.released += 1);
+        if call.request == QuorumRequest::End {
+            self.view.send_modify(|view| match answer {
+                Ok(Answer::Token(_)) => view.tally.released += 1,
+                Ok(Answer::No) if Moment::now() < view.until => view.tally.gone += 1,
+                // The lease may have ended while the release was on its way, after the work.
+                Ok(Answer::No | Answer::Unknown) => view.tally.unknown += 1,
+                Err(_) => {}
+            });
         }
         let answer = answer.unwrap_or_else(|error| {
             self.view.send_modify(|view| {
@@ -343,6 +309,10 @@ impl Driver {
     }
 
     fn send(&mut self, calls: Vec<QuorumCall>) {
+        let parts = calls.iter().filter(|call| call.request == QuorumRequest::End).count();
+        if parts > 0 {
+            self.view.send_modify(|view| view.tally.parts += parts);
+        }
         for call in calls {
             if let Some(server) = self.open_calls.get_mut(call.server) {
                 server.calls += 1;
@@ -390,6 +360,7 @@ impl Requests {
         }
         let (key, owner) = (&*self.key, self.owner.as_bytes());
         let lease_ms = Some(millis(self.terms.lease));
+        let (up, release_id) = (core.routes.connection(key), crate::random::name());
         let (op, within) = match call.request {
             QuorumRequest::Acquire => {
                 let mut acquire = Acquire::new(key, owner);
@@ -405,17 +376,27 @@ impl Requests {
                 let renew = Renew { key, owner, lease_ms, token: Some(token), bind_ms: None };
                 (LockOp::Renew(renew), self.terms.lease / 3)
             }
-            QuorumRequest::Release => {
+            QuorumRequest::Release | QuorumRequest::End => {
                 // After a lease there is nothing left to release.
                 let within = self.terms.lease.min(core.ctx.settings.retry_for);
-                let release = Release { all: true, ..Release::new(key, owner) };
+                // A late ACQUIRE may come between two copies of a release of what was not wanted: each releases then.
+                let reqid = (call.request == QuorumRequest::End).then_some(&*release_id);
+                let reqid = reqid.map(str::as_bytes);
+                let release = Release { all: true, reqid, ..Release::new(key, owner) };
                 (LockOp::Release(release), within)
             }
         };
         let until = Instant::now() + within;
         let request = command(Op::Lock(LockFamily::Lock, op));
-        match core.routes.send(key, request, until).await {
+        let reply = core.routes.send(key, request, until).await;
+        match reply {
             Ok(reply) => Ok(read_or_null(reply)?.map_or(Answer::No, Answer::Token)),
+            Err(error) if call.request == QuorumRequest::End => {
+                match ReleaseReply::of(&error, up).ok_or(error)? {
+                    ReleaseReply::Gone(_) => Ok(Answer::No),
+                    ReleaseReply::Released | ReleaseReply::Forgotten => Ok(Answer::Unknown),
+                }
+            }
             Err(error)
                 if matches!(
                     error.kind(),

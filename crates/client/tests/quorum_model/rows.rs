@@ -138,7 +138,7 @@ fn a_server_that_lost_its_hold_is_not_asked_again_and_a_second_one_ends_it() {
     attempt.answered(ms(310), renewals[1], Answer::No);
     assert_eq!(attempt.renew(ms(600)).len(), 2);
     let calls = attempt.answered(ms(610), renewals[0], Answer::No);
-    assert_eq!(calls, [call(2, QuorumRequest::Release)]);
+    assert_eq!(calls, [call(2, QuorumRequest::End)]);
     assert_eq!(attempt.standing(), Standing::Refused);
 }
 

@@ -1,6 +1,7 @@
 //! A model of one release: copies that are delayed or lost in either direction, a server that may forget, and a hold
 //! that may end at any time. What the client says of it must be true.
 
+use super::super::release::Refusal;
 use super::super::*;
 use super::{TICK, at, ticks};
 
@@ -17,14 +18,16 @@ enum Bug {
     AnExpiryOnTheWayIsALoss,
     SpentIsARelease,
     SpentIsAlwaysOfTheFirst,
+    AnyServerKnows,
 }
 
-const BUGS: [Bug; 5] = [
+const BUGS: [Bug; 6] = [
     Bug::NotHeldToACopyIsARelease,
     Bug::NotHeldToACopyIsALoss,
     Bug::AnExpiryOnTheWayIsALoss,
     Bug::SpentIsARelease,
     Bug::SpentIsAlwaysOfTheFirst,
+    Bug::AnyServerKnows,
 ];
 
 /// What the server remembers of the request.
@@ -51,8 +54,12 @@ struct World {
     seen: Option<Seen>,
     /// The first copy that came released the hold, or found none.
     first: Option<Seen>,
-    /// The hold ended by its lease, after the release began.
+    /// The hold ended by its lease or with its server, after the release began.
     is_expired: bool,
+    /// The server that answers: 0 is the one that was connected when the release began.
+    server: u8,
+    /// The one that the first copy was sent to.
+    first_to: u8,
     /// Copies that were sent: on their way, or answered.
     sent: usize,
     on_their_way: usize,
@@ -62,8 +69,8 @@ struct World {
 #[derive(Debug, Clone, Copy)]
 enum Event {
     Tick,
-    /// The reply to the last copy did not come.
-    SendAgain,
+    /// The first copy, or the reply to the last one did not come.
+    Send,
     /// One copy comes; its reply reaches the client, or is lost.
     ServerReads {
         reply_is_lost: bool,
@@ -72,12 +79,12 @@ enum Event {
     Break,
     /// The server loses what it remembers: a restart without it, or too many requests.
     Forget,
-    /// The same, and the hold: a failover to a replica that knew neither.
+    /// The same, and the hold: a failover to a replica that knew neither. Connections are lost, and what was on its way.
     LoseAll,
 }
 
 impl World {
-    /// The work is done at tick 1, and its release was sent.
+    /// The work is done at tick 1, and its release is about to be sent.
     fn new(stands: bool) -> Self {
         let terms = LeaseTerms {
             lease: ticks(LEASE),
@@ -96,8 +103,10 @@ impl World {
             seen: None,
             first: None,
             is_expired: false,
-            sent: 1,
-            on_their_way: 1,
+            server: 0,
+            first_to: 0,
+            sent: 0,
+            on_their_way: 0,
             reply: None,
         }
     }
@@ -111,7 +120,7 @@ impl World {
             events.push(Event::Tick);
         }
         if self.sent < COPIES {
-            events.push(Event::SendAgain);
+            events.push(Event::Send);
         }
         if self.on_their_way > 0 {
             // Only the last copy is waited for; the replies to the others have no receiver.
@@ -136,7 +145,10 @@ impl World {
                     self.is_expired = true;
                 }
             }
-            Event::SendAgain => {
+            Event::Send => {
+                if self.sent == 0 {
+                    self.first_to = self.server;
+                }
                 self.sent += 1;
                 self.on_their_way += 1;
             }
@@ -149,7 +161,11 @@ impl World {
             }
             Event::Break => self.hold = None,
             Event::Forget => self.seen = None,
-            Event::LoseAll => (self.hold, self.seen) = (None, None),
+            Event::LoseAll => {
+                (self.hold, self.seen, self.on_their_way) = (None, None, 0);
+                self.is_expired = true;
+                self.server += 1;
+            }
         }
     }
 
@@ -179,25 +195,24 @@ impl World {
 
     /// What the client makes of the reply.
     fn verdict(&self, answer: Answer, bug: Option<Bug>) -> Verdict {
-        let is_copy = self.sent > 1;
+        let unanswered = match (answer, bug) {
+            (Answer::NotHeld, Some(Bug::NotHeldToACopyIsALoss)) => 0,
+            (Answer::Spent, Some(Bug::SpentIsAlwaysOfTheFirst)) => 1,
+            _ => u32::try_from(self.sent - 1).unwrap(),
+        };
+        let is_first_server = self.first_to == 0 || bug == Some(Bug::AnyServerKnows);
+        let refused = |refusal| ReleaseReply::refused(refusal, unanswered, is_first_server);
         let reply = match answer {
             Answer::Integer => ReleaseReply::Released,
             Answer::Spent if bug == Some(Bug::SpentIsARelease) => ReleaseReply::Released,
-            Answer::Spent if self.sent == 2 || bug == Some(Bug::SpentIsAlwaysOfTheFirst) => {
-                ReleaseReply::Gone
-            }
-            Answer::Spent => ReleaseReply::Forgotten,
-            Answer::NotHeld if is_copy && bug == Some(Bug::NotHeldToACopyIsARelease) => {
+            Answer::NotHeld if self.sent > 1 && bug == Some(Bug::NotHeldToACopyIsARelease) => {
                 ReleaseReply::Released
             }
-            Answer::NotHeld if is_copy && bug == Some(Bug::NotHeldToACopyIsALoss) => {
-                ReleaseReply::Gone
-            }
-            Answer::NotHeld if is_copy => ReleaseReply::Forgotten,
-            Answer::NotHeld => ReleaseReply::Gone,
+            Answer::Spent => refused(Refusal::Spent),
+            Answer::NotHeld => refused(Refusal::NotHeld),
         };
         let now = if bug == Some(Bug::AnExpiryOnTheWayIsALoss) { at(1) } else { at(self.now) };
-        self.client.released(now, reply)
+        self.client.released(now, at(0), reply)
     }
 
     fn check(&self, bug: Option<Bug>) -> Result<(), String> {
@@ -210,7 +225,9 @@ impl World {
             }
             // The server knows, and the lease is not over: so the client knows, too.
             (Verdict::Unknown, _)
-                if answer != Answer::NotHeld && self.sent <= 2 && self.now < LEASE - 1 =>
+                if self.first_to == 0
+                    && self.sent <= if answer == Answer::NotHeld { 1 } else { 2 }
+                    && self.now < LEASE - 1 =>
             {
                 Err("the client does not believe the server".to_owned())
             }
@@ -257,10 +274,28 @@ fn a_mistake_about_a_release_is_found() {
 #[test]
 fn a_loss_that_is_known_already_is_the_reason() {
     let mut client = World::new(true).client;
-    assert_eq!(client.released(at(1), ReleaseReply::Gone), Verdict::Lost(Lost::Refused));
+    let gone = ReleaseReply::Gone(Lost::Refused);
+    assert_eq!(client.released(at(1), at(0), gone), Verdict::Lost(Lost::Refused));
     client.phase = Phase::Lost(Lost::Broken);
-    for reply in [ReleaseReply::Gone, ReleaseReply::Forgotten] {
-        assert_eq!(client.released(at(9), reply), Verdict::Lost(Lost::Broken));
+    for reply in [gone, ReleaseReply::Forgotten] {
+        assert_eq!(client.released(at(9), at(0), reply), Verdict::Lost(Lost::Broken));
     }
-    assert_eq!(client.released(at(9), ReleaseReply::Released), Verdict::Released);
+    assert_eq!(client.released(at(9), at(0), ReleaseReply::Released), Verdict::Released);
+}
+
+#[test]
+fn a_bound_hold_is_certain_for_as_long_as_its_connection() {
+    let mut client = World::new(true).client;
+    client.terms.bind = Some(TICK);
+    let gone = ReleaseReply::Gone(Lost::Refused);
+    assert_eq!(client.released(at(1), at(1), gone), Verdict::Lost(Lost::Refused));
+    assert_eq!(client.released(at(1), at(0), gone), Verdict::Unknown);
+}
+
+#[test]
+fn a_key_that_was_overwritten_is_a_loss() {
+    let reply =
+        |unanswered, is_first| ReleaseReply::refused(Refusal::WrongType, unanswered, is_first);
+    assert_eq!(reply(0, true), ReleaseReply::Gone(Lost::Deleted));
+    assert_eq!([reply(1, true), reply(0, false)], [ReleaseReply::Forgotten; 2]);
 }

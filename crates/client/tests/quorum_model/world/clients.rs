@@ -140,7 +140,7 @@ impl World {
                     line.acquire = true;
                     line.waits[0] = Some(0);
                 }
-                QuorumRequest::Release => line.release = true,
+                QuorumRequest::Release | QuorumRequest::End => line.release = true,
                 QuorumRequest::Renew { round, .. } => {
                     let round = Some(u8::try_from(round).unwrap());
                     line.renew = round;
