@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::back_off::BackOff;
 use crate::clock::Moment;
-use crate::command::{Draft, command, redirect};
+use crate::command::{Draft, command, redirect, refuses_writes};
 use crate::error::{Error, ErrorKind};
 use crate::link::live::Live;
 use crate::route::{Routes, Server};
@@ -138,7 +138,11 @@ impl Routes {
         let answer_by = until.min(Instant::now() + self.ctx.settings.response_timeout);
         match timeout_at(answer_by, self.answer(call.draft, &mut live, channel)).await {
             Ok(Ok(value)) => {
-                live.pulse.answered(sent);
+                if live.pulse.is_refused() && call.draft.is_write() {
+                    live.pulse.wrote(sent);
+                } else {
+                    live.pulse.answered(sent);
+                }
                 Ok(value)
             }
             Ok(Err(error)) => Box::pin(self.after(error, call, &server, &live)).await,
@@ -220,6 +224,9 @@ impl Routes {
                 _ => TryFailure::Final(error),
             });
         };
+        if refuses_writes(&error) {
+            self.write_refused(&live.pulse);
+        }
         let redirect = redirect(&error);
         let error = Error::from_redis(error);
         match (code.as_str(), redirect) {

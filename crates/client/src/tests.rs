@@ -57,3 +57,20 @@ async fn no_step_begins_after_the_lease_whether_or_not_a_timer_fires() {
     }
     server.left_over_check();
 }
+
+/// A server that was made a replica by hand keeps its connections, and answers every PING.
+#[tokio::test]
+async fn a_bound_hold_ends_soon_after_its_server_refuses_to_write() {
+    let server = Server::start();
+    let client = Client::builder().retry_for(LEASE).connect(&server.url()).await.unwrap();
+    let guard = client.lock("l").bind(LEASE * 2).acquire().await.unwrap();
+    server.cmd(&["REPLICAOF", "127.0.0.1", "1"]);
+    assert!(client.lock("other").try_acquire().await.is_err());
+    let lost = tokio::time::timeout(LEASE * 20, guard.lost()).await;
+    server.cmd(&["REPLICAOF", "NO", "ONE"]);
+    assert_eq!(lost.unwrap(), Lost::Expired);
+    // What it grants from then on lasts.
+    let guard = client.lock("later").bind(LEASE * 2).acquire().await.unwrap();
+    tokio::time::sleep(LEASE * 4).await;
+    assert_eq!(guard.lost_now(), None);
+}
