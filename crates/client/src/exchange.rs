@@ -28,6 +28,8 @@ pub(crate) struct Reply {
     pub(crate) value: Value,
     /// An earlier copy of the request got no answer: the server may have carried that one out.
     pub(crate) repeated: bool,
+    /// Another node answered than the one that has the slot (ASK): what is bound, is bound to a connection to that one.
+    pub(crate) asked: bool,
 }
 
 /// One request, and until when it is tried.
@@ -104,7 +106,9 @@ impl Routes {
                 return Err(error.repeated(unanswered));
             }
             let error = match self.try_once(call).await {
-                Ok(value) => return Ok(Reply { value, repeated: unanswered > 0 }),
+                Ok((value, asked)) => {
+                    return Ok(Reply { value, repeated: unanswered > 0, asked });
+                }
                 Err(TryFailure::Final(error)) => return Err(error.repeated(unanswered)),
                 // Two servers that name each other are not asked in a circle.
                 Err(TryFailure::Elsewhere(_)) if redirects < 2 && Instant::now() < until => {
@@ -125,7 +129,8 @@ impl Routes {
         }
     }
 
-    async fn try_once(&self, call: Exchange<'_>) -> Result<Value, TryFailure> {
+    /// The answer, and whether it came over ASK.
+    async fn try_once(&self, call: Exchange<'_>) -> Result<(Value, bool), TryFailure> {
         let until = call.until;
         let (server, mut live) = self.reach(call.key, until).await?;
         let channel = if call.draft.is_notified() {
@@ -143,9 +148,12 @@ impl Routes {
                 } else {
                     live.pulse.answered(sent);
                 }
-                Ok(value)
+                Ok((value, false))
             }
-            Ok(Err(error)) => Box::pin(self.after(error, call, &server, &live)).await,
+            Ok(Err(error)) => {
+                let asked = Box::pin(self.after(error, call, &server, &live)).await;
+                asked.map(|value| (value, true))
+            }
             Err(_) if answer_by < until => {
                 server.link.report_broken(live.generation);
                 Err(TryFailure::Unanswered(Error::unavailable("no answer in time")))

@@ -251,7 +251,7 @@ impl Shared {
     }
 
     fn disconnected(&self, lost: &Live) {
-        self.events.disconnected(&self.name, lost.pulse.alive());
+        self.events.disconnected(&self.name, &lost.pulse);
     }
 
     fn report_broken(&self, generation: u64) {

@@ -122,10 +122,9 @@ async fn run(
             batch.end_all(RenewalReply::Refused);
             retry_soon(&core, REFUSED).await;
         }
-        failed => {
-            // A timeout leaves the connection open: the server may read the requests later.
-            let is_closed = failed.is_ok();
-            batch.end_all(if is_closed { RenewalReply::Closed } else { RenewalReply::Unknown });
+        _ => {
+            // The server may read the requests later: a proxy may still have them when it closes our side.
+            batch.end_all(RenewalReply::Unknown);
             server.link.report_broken(live.generation);
             retry_soon(&core, ELSEWHERE).await;
         }
