@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::back_off::BackOff;
 use crate::clock::Moment;
-use crate::command::{Draft, command, redirect};
+use crate::command::{Draft, command, redirect, refuses_writes};
 use crate::error::{Error, ErrorKind};
 use crate::link::live::Live;
 use crate::route::{Routes, Server};
@@ -29,6 +29,8 @@ pub(crate) struct Reply {
     pub(crate) value: Value,
     /// An earlier copy of the request got no answer: the server may have carried that one out.
     pub(crate) repeated: bool,
+    /// Another node answered than the one that has the slot (ASK): what is bound, is bound to a connection to that one.
+    pub(crate) asked: bool,
 }
 
 /// One request, and until when it is tried.
@@ -113,7 +115,9 @@ impl Routes {
                 first.get_or_insert_with(|| call.over.load(Ordering::Relaxed));
             }
             let error = match tried {
-                Ok(value) => return Ok(Reply { value, repeated: unanswered > 0 }),
+                Ok((value, asked)) => {
+                    return Ok(Reply { value, repeated: unanswered > 0, asked });
+                }
                 Err(TryFailure::Final(error)) => {
                     return Err(error.repeated(unanswered).first_over(first.unwrap_or_default()));
                 }
@@ -136,7 +140,8 @@ impl Routes {
         }
     }
 
-    async fn try_once(&self, call: Exchange<'_>) -> Result<Value, TryFailure> {
+    /// The answer, and whether it came over ASK.
+    async fn try_once(&self, call: Exchange<'_>) -> Result<(Value, bool), TryFailure> {
         let until = call.until;
         let (server, mut live) = self.reach(call.key, until).await?;
         let channel = if call.draft.is_notified() {
@@ -150,10 +155,17 @@ impl Routes {
         let answer_by = until.min(Instant::now() + self.ctx.settings.response_timeout);
         match timeout_at(answer_by, self.answer(call.draft, &mut live, channel)).await {
             Ok(Ok(value)) => {
-                live.pulse.answered(sent);
-                Ok(value)
+                if live.pulse.is_refused() && call.draft.is_write() {
+                    live.pulse.wrote(sent);
+                } else {
+                    live.pulse.answered(sent);
+                }
+                Ok((value, false))
             }
-            Ok(Err(error)) => Box::pin(self.after(error, call, &server, &live)).await,
+            Ok(Err(error)) => {
+                let asked = Box::pin(self.after(error, call, &server, &live)).await;
+                asked.map(|value| (value, true))
+            }
             Err(_) if answer_by < until => {
                 server.link.report_broken(live.generation);
                 Err(TryFailure::Unanswered(Error::unavailable("no answer in time")))
@@ -232,6 +244,9 @@ impl Routes {
                 _ => TryFailure::Final(error),
             });
         };
+        if refuses_writes(&error) {
+            self.write_refused(&live.pulse);
+        }
         let redirect = redirect(&error);
         let error = Error::from_redis(error);
         match (code.as_str(), redirect) {

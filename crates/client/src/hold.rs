@@ -116,6 +116,15 @@ impl Hold {
         registry.renew_now();
     }
 
+    /// A copy of a request for this lease may bind it to a connection that does not count.
+    pub(crate) fn stray(&self, lease: Duration, sent: Moment) {
+        for sibling in self.siblings() {
+            sibling.state().add_stray(lease, sent);
+        }
+        self.tracked.state().add_stray(lease, sent);
+        self.unbind(sent);
+    }
+
     /// The lease of holds without a lease of their own.
     fn usual_lease(&self) -> Duration {
         self.core.ctx.settings.lease
@@ -143,7 +152,7 @@ impl Hold {
         }
         if matches!(reply, RenewalReply::Unknown | RenewalReply::AcceptedCopy) {
             for sibling in self.siblings() {
-                sibling.state().add_stray(renewal);
+                sibling.state().add_stray(renewal.lease(), renewal.sent());
             }
         }
     }
@@ -179,7 +188,8 @@ impl Hold {
         Renewal { requests, inflight }
     }
 
-    /// Sends requests of which each has to succeed, one for each part. Whether one of them was sent more than once. An
+    /// Sends requests of which each has to succeed, one for each part. Whether one of them was sent more than once, or
+    /// answered by another node than the one that has the slot. An
     /// error that a part is gone comes before others, and names the keys of all such parts.
     async fn send_all(&self, requests: &[Cmd]) -> Result<bool, Error> {
         let (routes, until) = (&self.core.routes, self.core.ctx.retry_until());
@@ -189,7 +199,7 @@ impl Hold {
         let (mut repeated, mut gone, mut failed) = (false, Vec::new(), None);
         for (reply, key) in replies.into_iter().zip(&keys) {
             match reply {
-                Ok(reply) => repeated |= reply.repeated,
+                Ok(reply) => repeated |= reply.repeated || reply.asked,
                 Err(error) if error.is_gone() => {
                     gone.push(key.clone());
                     failed = Some(error);

@@ -68,6 +68,14 @@ impl InflightRenewal {
         self.over == generation
     }
 
+    pub(crate) fn lease(self) -> Duration {
+        self.lease
+    }
+
+    pub(crate) fn sent(self) -> Moment {
+        self.sent
+    }
+
     /// The hold is certain until then if the server accepts this renewal.
     pub(crate) fn until(self) -> Moment {
         self.sent.after(certain(self.lease))
@@ -83,9 +91,7 @@ pub(crate) enum RenewalReply {
     AcceptedCopy,
     /// It refused. No copy arrives later.
     Refused,
-    /// No reply: the other end closed the connection. The server may have accepted it, but no copy arrives later.
-    Closed,
-    /// No reply in time: a copy may arrive at any later time.
+    /// No reply: a copy may arrive at any later time.
     Unknown,
 }
 
@@ -319,7 +325,7 @@ impl HoldState {
             InflightRenewal { number, sent: now, lease, over, disconnects: self.disconnects };
         if self.inflight.len() == INFLIGHT_MAX {
             let oldest = self.inflight.remove(0);
-            self.add_stray(oldest);
+            self.add_stray(oldest.lease, oldest.sent);
         }
         self.inflight.push(renewal);
         (renewal, self.not_after(renewal.until()))
@@ -337,7 +343,7 @@ impl HoldState {
     ) -> Change {
         self.inflight.retain(|other| other.number != renewal.number);
         if matches!(reply, RenewalReply::AcceptedCopy | RenewalReply::Unknown) {
-            self.add_stray(renewal);
+            self.add_stray(renewal.lease, renewal.sent);
         }
         if !reply.is_accepted() {
             return Change::Nothing;
@@ -383,9 +389,8 @@ impl HoldState {
         })
     }
 
-    /// That renewal, of this hold or of another one that shares the server's hold, may arrive at the server later.
-    pub(crate) fn add_stray(&mut self, renewal: InflightRenewal) {
-        let InflightRenewal { lease, sent, .. } = renewal;
+    /// A renewal for this lease, of this hold or of another one that shares the server's hold, may arrive at the server later.
+    pub(crate) fn add_stray(&mut self, lease: Duration, sent: Moment) {
         self.stray = Some(self.stray.map_or(Stray { lease, sent }, |stray| Stray {
             lease: stray.lease.min(lease),
             sent: stray.sent.max(sent),

@@ -28,6 +28,7 @@ use self::rights::{check_rights, may_not_subscribe};
 use self::shard::{Before, Shard};
 use crate::back_off::BackOff;
 use crate::clock::Moment;
+use crate::command::refuses_writes;
 use crate::context::Context;
 use crate::error::{Error, ErrorKind};
 use crate::pulse::Pulse;
@@ -250,7 +251,7 @@ impl Shared {
     }
 
     fn disconnected(&self, lost: &Live) {
-        self.events.disconnected(&self.name, lost.pulse.alive());
+        self.events.disconnected(&self.name, &lost.pulse);
     }
 
     fn report_broken(&self, generation: u64) {
@@ -335,10 +336,12 @@ impl Shared {
     async fn silent(&self, mut live: Live) {
         let mut probe_every = self.events.probe_every();
         let pulse = live.pulse.clone();
+        // The last answer, whether or not it counts.
+        let mut asked = pulse.alive();
         loop {
             let probe = *probe_every.borrow_and_update();
             let every = probe.unwrap_or(HEARTBEAT);
-            let quiet_for = || Moment::now().since(pulse.alive());
+            let quiet_for = || Moment::now().since(pulse.alive().max(asked));
             let pause = probe.map_or(HEARTBEAT, |every| every.saturating_sub(quiet_for()));
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
@@ -352,10 +355,16 @@ impl Shared {
             let limit = probe.map_or(limit, |every| limit.min(every * PROBES / 2));
             let sent = Moment::now();
             let ping = redis::cmd("PING");
-            if !matches!(timeout(limit, live.send(&ping)).await, Ok(Ok(_))) {
-                return;
+            let Ok(Ok(reply)) = timeout(limit, live.send(&ping)).await else { return };
+            asked = sent;
+            match reply.extract_error() {
+                Err(error) if refuses_writes(&error) => {
+                    if pulse.refused(Moment::now()) {
+                        self.events.renew_now();
+                    }
+                }
+                _ => pulse.answered(sent),
             }
-            pulse.answered(sent);
         }
     }
 }

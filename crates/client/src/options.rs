@@ -10,6 +10,9 @@ use crate::error::Error;
 use crate::hold_state::lease_for;
 use crate::settings::{Settings, Wait, check_max_hold, check_renewed, lease_ms};
 
+/// A shorter time than probes and margins need is over at once.
+const BIND_MIN: Duration = Duration::from_millis(20);
+
 /// The options that locks, semaphores and several locks share.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
@@ -52,6 +55,9 @@ impl Options {
         }
         if self.bind.is_some_and(|bind| millis(bind) > BIND_MAX_MS) {
             return Err(Error::invalid("bind must be at most 365 days"));
+        }
+        if self.bind.is_some_and(|bind| !bind.is_zero() && bind < BIND_MIN) {
+            return Err(Error::invalid("bind must be 0, or at least 20 ms"));
         }
         if let Some(replicas) = self.replicas {
             if replicas.wanted == 0 {

@@ -228,12 +228,13 @@ impl Events for Registry {
         self.renew.notify_one();
     }
 
-    fn disconnected(&self, server: &str, alive: Moment) {
+    fn disconnected(&self, server: &str, lost: &Pulse) {
         let routes = self.routes();
         let server_of = |key: &[u8]| routes.as_ref().and_then(|routes| routes.server_of(key));
         for hold in self.bound() {
-            if server_of(hold.key()).is_none_or(|now| now.name == server) {
-                self.unbind(&hold, alive);
+            let is_over = hold.state().is_over(lost.generation);
+            if is_over || server_of(hold.key()).is_none_or(|now| now.name == server) {
+                self.unbind(&hold, lost.alive());
             }
         }
     }

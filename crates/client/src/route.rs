@@ -157,6 +157,13 @@ impl Routes {
         self.pulse(key).map_or(0, |pulse| pulse.generation)
     }
 
+    /// The server behind that connection refuses to write. The watchdog asks whether that is so for the holds.
+    pub(crate) fn write_refused(&self, pulse: &Pulse) {
+        if pulse.refused(Moment::now()) {
+            self.events.renew_now();
+        }
+    }
+
     /// Ends every connection, for good. The gate is shut.
     pub(crate) fn close(&self) {
         let servers = match &self.routing {

@@ -57,3 +57,65 @@ async fn no_step_begins_after_the_lease_whether_or_not_a_timer_fires() {
     }
     server.left_over_check();
 }
+
+/// A server that was made a replica by hand keeps its connections, and answers every PING.
+#[tokio::test]
+async fn a_bound_hold_ends_soon_after_its_server_refuses_to_write() {
+    let server = Server::start();
+    let client = Client::builder().retry_for(LEASE).connect(&server.url()).await.unwrap();
+    let guard = client.lock("l").bind(LEASE * 2).acquire().await.unwrap();
+    server.cmd(&["REPLICAOF", "127.0.0.1", "1"]);
+    assert!(client.lock("other").try_acquire().await.is_err());
+    let lost = tokio::time::timeout(LEASE * 20, guard.lost()).await;
+    server.cmd(&["REPLICAOF", "NO", "ONE"]);
+    assert_eq!(lost.unwrap(), Lost::Expired);
+    // What it grants from then on lasts.
+    let guard = client.lock("later").bind(LEASE * 2).acquire().await.unwrap();
+    tokio::time::sleep(LEASE * 4).await;
+    assert_eq!(guard.lost_now(), None);
+}
+
+#[tokio::test]
+async fn a_binding_that_would_end_at_once_is_refused() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let bound = |ms| client.lock("l").bind(Duration::from_millis(ms));
+    assert_eq!(bound(19).try_acquire().await.unwrap_err().kind(), ErrorKind::Invalid);
+    for ms in [0, 20] {
+        assert!(bound(ms).try_acquire().await.unwrap().unwrap().release().await.is_ok());
+    }
+}
+
+/// The rollback of a replaced wait would end the wait of the task that replaced it.
+#[tokio::test]
+async fn a_replaced_wait_cancels_nothing() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let holder = client.lock("l").acquire().await.unwrap();
+    let waits = || {
+        let lock = client.lock("l").owner("o").wait(crate::Wait::Blocking);
+        tokio::spawn(async move { lock.acquire().await })
+    };
+    let waiters = || server.cmd(&["DLOCK.WAITERS", "l"]).into_sequence().map_or(0, |all| all.len());
+    let earlier = waits();
+    while waiters() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let later = waits();
+    assert_eq!(earlier.await.unwrap().unwrap_err().kind(), ErrorKind::Replaced);
+    let _ = holder.release().await.unwrap();
+    let _ = later.await.unwrap().unwrap().release().await.unwrap();
+    client.close().await.unwrap();
+    assert!(!format!("{:?}", server.cmd(&["INFO", "commandstats"])).contains("dlock.cancel"));
+}
+
+/// The first copy may reach the server later, over the connection that was given up, and move the binding there.
+#[tokio::test]
+async fn a_binding_that_a_copy_may_move_is_short_until_it_is_renewed() {
+    let server = Server::start();
+    let timeout = Duration::from_millis(200);
+    let client = Client::builder().response_timeout(timeout).connect(&server.url()).await.unwrap();
+    server.cmd(&["CLIENT", "PAUSE", "400", "ALL"]);
+    let guard = client.lock("l").bind(Duration::from_secs(5)).acquire().await.unwrap();
+    assert!(guard.hold().tracked.state().is_unbound());
+}

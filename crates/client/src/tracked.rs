@@ -61,6 +61,11 @@ impl State {
         self.pulse.alive()
     }
 
+    /// It is bound to that connection.
+    pub(crate) fn is_over(&self, generation: u64) -> bool {
+        self.pulse.generation == generation
+    }
+
     /// As [`HoldState::deadline`].
     pub(crate) fn deadline(&self) -> Moment {
         self.hold.deadline(self.alive())

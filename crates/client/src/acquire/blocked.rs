@@ -41,6 +41,7 @@ impl PendingAcquire {
                 Ok(replies) => replies,
                 Err(error) => {
                     calls.after(self.note(error)).await?;
+                    self.is_stray.store(true, Ordering::Relaxed);
                     continue;
                 }
             };

@@ -92,7 +92,7 @@ macro_rules! handle {
             }
 
             /// Binds the hold to the client's connection: when that is lost, the server shortens the lease to this
-            /// time, 0 to 365 days. Leave enough time to reconnect: the client then binds its holds again (except
+            /// time: 0, or 20 ms to 365 days. Leave enough time to reconnect: the client then binds its holds again (except
             /// several locks together, which are bound once). The client counts from when it sent the last request that
             /// the server answered over the connection: the hold is lost here before the server can free it, whatever
             /// happened to the connection. To know that it is alive, the client probes it four times in this time.

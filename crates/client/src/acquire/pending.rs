@@ -14,6 +14,7 @@ use super::Handle;
 use crate::clock::Moment;
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
+use crate::exchange::Reply;
 use crate::family::Family;
 use crate::hold::Hold;
 use crate::hold_ref::HoldRef;
@@ -129,6 +130,8 @@ pub(crate) struct PendingAcquire {
     pub(super) options: Options,
     /// Something of it may be left on the server: a waiter, or a grant whose reply was lost.
     pub(super) may_remain: AtomicBool,
+    /// A copy of it may bind what it was granted to another connection than the one that counts.
+    pub(super) is_stray: AtomicBool,
     /// A request of it was sent before, and not refused outright.
     pub(super) was_sent: AtomicBool,
 }
@@ -180,6 +183,7 @@ impl PendingAcquire {
             },
             options: options.clone(),
             may_remain: AtomicBool::new(false),
+            is_stray: AtomicBool::new(false),
             was_sent: AtomicBool::new(false),
         }
     }
@@ -202,14 +206,22 @@ impl PendingAcquire {
     /// Sends the request over the shared connection.
     pub(super) async fn send(&self, wait: WaitRequest, until: Instant) -> Result<Value, Error> {
         self.may_remain.store(true, Ordering::Relaxed);
-        let reply = self.core.routes.send(self.key(), self.draft(wait), until).await;
-        reply.map_err(|error| self.note(error))
+        let reply = self.core.routes.exchange(self.key(), self.draft(wait), until).await;
+        reply.map(|reply| self.value(reply)).map_err(|error| self.note(error))
+    }
+
+    fn value(&self, reply: Reply) -> Value {
+        if reply.repeated || reply.asked {
+            self.is_stray.store(true, Ordering::Relaxed);
+        }
+        reply.value
     }
 
     /// Where the server refused the only copy of the first request, nothing of it is left there.
     pub(super) fn note(&self, error: Error) -> Error {
         let is_first = !self.was_sent.swap(true, Ordering::Relaxed);
-        if is_first && error.is_refusal() {
+        // Where a later request of the owner took its place, CANCEL would end the wait of that one.
+        if (is_first && error.is_refusal()) || error.kind() == ErrorKind::Replaced {
             self.may_remain.store(false, Ordering::Relaxed);
         }
         error
@@ -260,7 +272,9 @@ impl PendingAcquire {
             // MRENEW binds nothing.
             sent.over = before.over;
         }
-        match self.core.routes.send(self.key(), &renewal, self.core.ctx.retry_until()).await {
+        let until = self.core.ctx.retry_until();
+        match self.core.routes.exchange(self.key(), &renewal, until).await.map(|it| self.value(it))
+        {
             Ok(_) => Ok(Some(Grant { hold, sent, lasts: self.terms.lease, unclaimed: false })),
             Err(error) if error.kind() == ErrorKind::NotHeld => Ok(None),
             Err(error) => Err(error),
@@ -274,7 +288,12 @@ impl PendingAcquire {
         let terms = LeaseTerms { unclaimed: grant.unclaimed, ends_by, ..self.terms };
         let deadline = grant.sent.at.after(certain(grant.lasts));
         let Grant { hold, sent, .. } = grant;
-        let pulse = sent.over.unwrap_or_else(|| Pulse::new(0, sent.at));
-        Hold::new(self.core.clone(), self.core.registry.track(hold, terms, deadline, &pulse))
+        let pulse = sent.over.clone().unwrap_or_else(|| Pulse::new(0, sent.at));
+        let tracked = self.core.registry.track(hold, terms, deadline, &pulse);
+        let hold = Hold::new(self.core.clone(), tracked);
+        if self.is_stray.load(Ordering::Relaxed) && hold.tracked.bind().is_some() {
+            hold.stray(terms.lease, sent.at);
+        }
+        hold
     }
 }

@@ -365,7 +365,6 @@ impl World {
         let current = self.current();
         let connection = &mut self.connections[current - 1];
         connection.client_has_it = false;
-        let is_closed = !connection.server_has_it;
         // Replies on their way are lost, and which requests the server has read or will read is unknown.
         let unread = connection.to_server.iter().cloned();
         let unanswered = connection.to_client.drain(..).map(|(request, _)| request);
@@ -385,11 +384,7 @@ impl World {
                 self.again.push(Request { is_copy: true, ..request });
             } else {
                 let stray = self.client.stray;
-                let reply = if is_closed && !request.is_copy {
-                    RenewalReply::Closed
-                } else {
-                    RenewalReply::Unknown
-                };
+                let reply = RenewalReply::Unknown;
                 let _ = self.client.end_renewal(at(self.now), renewal, reply, 0, alive);
                 if bug == Some(Bug::UnknownIsForgotten) {
                     self.client.stray = stray;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::clock::Moment;
+use crate::pulse::Pulse;
 use crate::tracked::TrackedHold;
 
 /// The registry, as connections and routes know it.
@@ -13,8 +14,8 @@ pub(crate) trait Events: Send + Sync {
     /// Holds may be close to their end, or have lost their binding: the watchdog renews now.
     fn renew_now(&self);
 
-    /// The connection to `server` is lost. It was alive at `alive`.
-    fn disconnected(&self, server: &str, alive: Moment);
+    /// The connection to `server` is lost.
+    fn disconnected(&self, server: &str, lost: &Pulse);
 
     /// The server published `text` on one of the client's channels.
     fn message(&self, text: &[u8]);

@@ -104,7 +104,7 @@ pub(crate) fn renewed(reply: RenewalReply) {
         let outcome = match reply {
             RenewalReply::Accepted | RenewalReply::AcceptedCopy => "accepted",
             RenewalReply::Refused => "refused",
-            RenewalReply::Closed | RenewalReply::Unknown => "unanswered",
+            RenewalReply::Unknown => "unanswered",
         };
         metrics::counter!("dlock_client_renewals_total", "outcome" => outcome).increment(1);
     }

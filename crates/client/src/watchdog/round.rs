@@ -8,10 +8,12 @@ use redis::{Pipeline, Value};
 use tokio::time::{Instant, timeout};
 
 use crate::clock::Moment;
+use crate::command::refuses_writes;
 use crate::core::Core;
 use crate::error::Error;
 use crate::hold::Hold;
 use crate::hold_state::{InflightRenewal, RenewalReply};
+use crate::link::live::Live;
 use crate::lost::Lost;
 use crate::route::Server;
 use crate::telemetry;
@@ -111,7 +113,7 @@ async fn run(
     let sent = Moment::now();
     match timeout(limit, live.send_all(&batch.pipeline, batch.commands)).await {
         Ok(Ok(replies)) => {
-            live.pulse.answered(sent);
+            hear(&replies, round, sent, &server, &live);
             if batch.settle(replies, round) {
                 retry_soon(&core, REFUSED).await;
             }
@@ -120,13 +122,29 @@ async fn run(
             batch.end_all(RenewalReply::Refused);
             retry_soon(&core, REFUSED).await;
         }
-        failed => {
-            // A timeout leaves the connection open: the server may read the requests later.
-            let is_closed = failed.is_ok();
-            batch.end_all(if is_closed { RenewalReply::Closed } else { RenewalReply::Unknown });
+        _ => {
+            // The server may read the requests later: a proxy may still have them when it closes our side.
+            batch.end_all(RenewalReply::Unknown);
             server.link.report_broken(live.generation);
             retry_soon(&core, ELSEWHERE).await;
         }
+    }
+}
+
+/// What the replies of a round tell about the server behind the connection.
+fn hear(replies: &[Value], round: Round, sent: Moment, server: &Server, live: &Live) {
+    let errors: Vec<_> =
+        replies.iter().filter_map(|reply| reply.clone().extract_error().err()).collect();
+    if errors.iter().any(|error| error.code() == Some("READONLY")) {
+        server.link.report_read_only(live.generation);
+    }
+    // Only the round after a flush also asks without writing.
+    if round != Round::Flush && errors.len() < replies.len() {
+        live.pulse.wrote(sent);
+    } else if errors.iter().any(refuses_writes) {
+        live.pulse.refused(Moment::now());
+    } else {
+        live.pulse.answered(sent);
     }
 }
 
