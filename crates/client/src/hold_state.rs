@@ -389,7 +389,8 @@ impl HoldState {
         })
     }
 
-    /// A renewal for this lease, of this hold or of another one that shares the server's hold, may arrive at the server later.
+    /// A renewal for this lease, of this hold or of another one that shares the server's hold, may still arrive at the
+    /// server.
     pub(crate) fn add_stray(&mut self, lease: Duration, sent: Moment) {
         self.stray = Some(self.stray.map_or(Stray { lease, sent }, |stray| Stray {
             lease: stray.lease.min(lease),

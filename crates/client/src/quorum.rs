@@ -382,8 +382,8 @@ impl Deref for QuorumGuard {
 }
 
 impl QuorumGuard {
-    /// Releases it on all servers. [`Released::Gone`]: it was lost before on so many servers that the
-    /// others are no majority.
+    /// Releases it on all servers. [`Released::Gone`]: without the servers that had lost it before, there is no
+    /// majority.
     ///
     /// Waits until a majority has released it, so that other clients can acquire the lock, but at most for the timeout
     /// of one server; then it goes on in the background.

@@ -92,11 +92,11 @@ macro_rules! handle {
             }
 
             /// Binds the hold to the client's connection: when that is lost, the server shortens the lease to this
-            /// time: 0, or 20 ms to 365 days. Leave enough time to reconnect: the client then binds its holds again (except
-            /// several locks together, which are bound once). The client counts from when it sent the last request that
-            /// the server answered over the connection: the hold is lost here before the server can free it, whatever
-            /// happened to the connection. To know that it is alive, the client probes it four times in this time.
-            /// With 0, the server ends the hold with the connection, before the client can know.
+            /// time: 0, or 20 ms to 365 days (else [`Invalid`](crate::ErrorKind::Invalid)). Leave enough time to
+            /// reconnect: the client then binds its holds again. The client counts from when it sent the last request
+            /// that the server answered over the connection: the hold is lost here before the server can free it,
+            /// whatever happened to the connection. To know that it is alive, the client probes it four times in this
+            /// time. With 0, the server ends the hold with the connection, before the client can know.
             ///
             /// Guards of one named owner share its hold, so they are all bound as soon as one of them is.
             #[must_use]

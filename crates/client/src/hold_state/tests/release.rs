@@ -79,7 +79,8 @@ enum Event {
     Break,
     /// The server loses what it remembers: a restart without it, or too many requests.
     Forget,
-    /// The same, and the hold: a failover to a replica that knew neither. Connections are lost, and what was on its way.
+    /// The same, and the hold: a failover to a replica that knew neither. Connections are lost, and what was on its
+    /// way.
     LoseAll,
 }
 
