@@ -314,12 +314,8 @@ async fn a_failover_makes_no_second_leader() {
         let start = Instant::now();
         if dies {
             primary.kill9();
-            // It is lost, unless the leader is bound again in time at the promoted replica.
-            replica.forget_connection();
-            tokio::select! {
-                _ = leadership.lost() => {}
-                () = until("the leader to be bound again", || leader_connection(&replica, "e") != 0) => {}
-            }
+            // Once the promoted replica answers, the leader is bound again there, or its leadership is lost.
+            within("an answer", one.election("e").leader()).await.unwrap();
             drop(leadership);
         } else {
             tokio::task::block_in_place(|| sentinels.failover());

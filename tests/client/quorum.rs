@@ -220,7 +220,9 @@ async fn work_under_a_lock_that_another_client_took_is_lost() {
             servers[0].cmd(&["DLOCK.BREAK", "k"]).int();
             servers[1].cmd(&["FLUSHALL"]).ok();
             if first_reply_is_lost {
-                proxies.iter().for_each(|proxy| drop(proxy.on(1, Fault::LoseReply, is_release)));
+                for proxy in &proxies {
+                    drop(proxy.on(1, Fault::LoseReply, is_release));
+                }
             }
             lock.acquire().await.unwrap()
         });

@@ -203,7 +203,7 @@ async fn a_hold_lost_before_the_first_copy_could_be_sent_is_unknown() {
     until("the connection to go", || proxy.open() == 0).await;
     // The client detects the closed connection; a request written to a dead connection would count as sent.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let releases = tokio::spawn(async move { (guard.release().await, permit.release().await) });
+    let releases = tokio::spawn(async move { tokio::join!(guard.release(), permit.release()) });
     tokio::time::sleep(Duration::from_millis(50)).await;
     proxy.accept();
     let (lock, permit) = within("both", releases).await.unwrap();
