@@ -139,6 +139,6 @@ fn a_free_key_has_one_encoding_per_level() {
     for (payload, is_read) in [(&b"\x01\0\0"[..], true), (b"\x02\0\0", true), (b"\x03\0\0", false)]
     {
         let read = record::decode(payload, NOW);
-        assert_eq!(read.map(|value: Resource| value.is_free()).unwrap_or(false), is_read);
+        assert_eq!(read.is_ok_and(|value: Resource| value.is_free()), is_read);
     }
 }

@@ -187,7 +187,7 @@ fn history(seed: u64) {
     let mut table = new_table(&mut dice);
     let is_sent_late = dice.below(4) == 0;
     let (families, is_stormy) = (dice.below(6), dice.below(2) == 0);
-    let mode = Mode { families, is_stormy, may_diverge: seed % 4 == 0 };
+    let mode = Mode { families, is_stormy, may_diverge: seed.is_multiple_of(4) };
     let (mut at, mut state) = (0, State::default());
     for _ in 0..ROWS {
         table.db = u32::from(dice.below(4) == 0);
@@ -231,7 +231,7 @@ fn wind_up(mut table: Table, rows: &mut Rows, is_demoted: bool, seed: u64) {
         let _ = table.perform(&["promote"]);
     }
     // In every second of these histories the waiters are served again.
-    if seed % 8 == 0 {
+    if seed.is_multiple_of(8) {
         let _ = table.perform(&["c10", "DLOCK.TRUST"]);
     }
     table.world.all_delivered();

@@ -348,7 +348,9 @@ impl World {
             let (lease, limits) = (machine.lease_time(now.mono), machine.request_limits());
             let input = record::BesideInput::open(head, lease, limits);
             let mut input = input.expect("what was saved");
-            more.iter().for_each(|string| input.read(string).expect("what was saved"));
+            for string in more {
+                input.read(string).expect("what was saved");
+            }
             machine.stand_as_file(input.finish().expect("what was saved").standing);
         }
     }
