@@ -101,6 +101,9 @@ fn load_value(
         // Checked before decoding: a payload that will be refused may have a million waiters.
         let waiters = record::waiters(payload);
         judge(|machine, pending| machine.admit_waiters(waiters, pending))?;
+        // Its operator has not raised the level: replicas and files may have readers of the present one.
+        let level = Level::of(payload).unwrap_or_default();
+        judge(|machine, _| machine.admit_level(level))?;
     }
     let mut value = match record::decode(payload, Instant(ffi::monotonic_us())) {
         Ok(value) if !value.is_free() && value.kind() as usize == kind => value,
@@ -180,6 +183,7 @@ fn reason(unfit: Unfit) -> &'static str {
         }
         Unfit::TooManyWaitersOfKey => "it has more waiters than dlock.max-waiters-per-key",
         Unfit::TooManyWaiters => "with its waiters there would be more than dlock.max-waiters",
+        Unfit::LevelTooHigh => "its level is above that of this server (dlock.record-level)",
     }
 }
 

@@ -193,6 +193,19 @@ fn wait_rewritten(server: &Server) {
     assert_eq!(info("aof_last_bgrewrite_status"), "ok");
 }
 
+/// Permits and latches have no token, so the file has none.
+#[test]
+fn a_file_without_a_token_is_read() {
+    let mut server = Server::with(&PLAIN_AOF).start();
+    server.ask("DSEM.INIT s 3").ok();
+    server.ask("DLATCH.INIT l 1").ok();
+    rewrite(&server);
+    server.kill9();
+    server.start_again();
+    assert_eq!(refused(&server), 0);
+    server.ask("DLOCK.ACQUIRE free other").int();
+}
+
 fn outlasts(settings: &[&str], save: impl Fn(&Server)) {
     let (_primary, mut replica) = with_a_loss(LATER, settings);
     promote(&replica);

@@ -199,7 +199,8 @@ pub fn message(channel: &str, text: &[u8]) -> String {
         Message::Hold { event, db, id, owner, reqid, key } => {
             let reqid =
                 if reqid.is_empty() { String::new() } else { format!("[{}] ", lossy(reqid)) };
-            let (event, id, length) = (event.as_str(), lossy(id), owner.len());
+            let id = if id == b"0" { "-".to_owned() } else { lossy(id) };
+            let (event, length) = (event.as_str(), owner.len());
             format!("{event} {db} {id} {length} {} {reqid}{}", lossy(owner), lossy(key))
         }
     };

@@ -118,7 +118,9 @@ impl Machine {
     /// What an AOF rewrite without an RDB preamble must be followed by, because such a file has only keys: the largest
     /// token with the level, and what is missing.
     pub fn records_beside(&self, wall_us: u64) -> Vec<Vec<u8>> {
-        let floor = self.token_floor(wall_us).or((self.level > Level::FIRST).then_some(0));
+        // A server with latches alone has given no token.
+        let token = self.token_floor(wall_us).unwrap_or_default();
+        let floor = (token > 0 || self.level > Level::FIRST).then_some(token);
         let floor = floor.map(|token| record::encode_floor(token, self.level));
         let missing = self.regime.divergence.total();
         let mark = (missing.total() > 0).then(|| record::encode_mark(missing));

@@ -11,13 +11,10 @@
 
 use crate::ids::{KeyId, QueueId};
 use crate::key::{Key, Swap};
-use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::pending::flush::{Cause, Flush};
 use crate::queues::waiter::Queue;
-use crate::requests::LOST_LATCH;
 use crate::slab::SlabId;
-use crate::spent::Use;
 use crate::state::hold::NO_CLIENT;
 use crate::store::Lookup;
 use crate::turn::Turn;
@@ -132,21 +129,9 @@ impl Machine {
             && (turn.keys.is_empty(db) || !self.is_entry_of(turn, id, db))
             && !self.may_have_been_exchanged(turn, id)
         {
-            self.latch_is_lost(turn, id);
             self.leases.leave(id);
         }
         true
-    }
-
-    /// Remembers that a latch was flushed before it opened.
-    fn latch_is_lost(&mut self, turn: &mut Turn<'_>, id: KeyId) {
-        if self.leases.get(id).is_some_and(|entry| entry.kind == Kind::Latch)
-            && let Some(key) = self.leases.key_of(id)
-            && matches!(turn.keys.get(key), Lookup::Missing)
-        {
-            let (lease, limits) = (self.regime.lease(turn.now.mono), self.request_limits());
-            self.spent.note(key, LOST_LATCH, Use::PassedOver, lease, limits);
-        }
     }
 
     /// Whether the key of an entry is in database `db`.

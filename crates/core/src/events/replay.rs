@@ -138,6 +138,7 @@ impl Machine {
         let more = self.requests_of_removed();
         let standing = self.standing_as_sent();
         let has_any = standing.divergence.is_any()
+            || standing.level > Level::FIRST
             || self.token_floor(now.wall_us).is_some()
             || !more.is_empty()
             || self.spent.entries(lease, limits).next().is_some();
@@ -269,6 +270,11 @@ impl Machine {
         }
     }
 
+    /// Whether RESTORE may bring a value of this level: only an operator raises the level of a server.
+    pub fn admit_level(&self, level: Level) -> Result<(), Unfit> {
+        if level <= self.level { Ok(()) } else { Err(Unfit::LevelTooHigh) }
+    }
+
     /// The part of [`Machine::admit`] about waiters: whether RESTORE may bring this number of waiters of one key.
     pub fn admit_waiters(&self, waiters: usize, pending: usize) -> Result<(), Unfit> {
         if waiters > self.settings.max_waiters_per_key {
@@ -293,4 +299,6 @@ pub enum Unfit {
     TooManyWaitersOfKey,
     /// With it there would be more waiters than `max_waiters`.
     TooManyWaiters,
+    /// It has a larger level than [`Machine::level`].
+    LevelTooHigh,
 }

@@ -33,9 +33,7 @@ impl Machine {
             latch.initial = count;
             latch.lease_ms = lease_ms;
             latch.deadline = lease_ms.map(|ms| step.lease + ms);
-            if machine.find_spent(step.key, LOST_LATCH, step.lease).is_some() {
-                machine.forget_spent(step, LOST_LATCH);
-            }
+            machine.latch_is_there(step);
             step.dirty = true;
             Outcome::Count(1)
         });
@@ -63,11 +61,20 @@ impl Machine {
             }
             let count = latch.count;
             if count == 0 {
+                // One of the same name may have been lost before: by RESTORE the name has a latch again without INIT.
+                machine.latch_is_there(step);
                 machine.open(step);
             }
             Outcome::Count(u64::from(count))
         });
         turn.fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
+    }
+
+    /// Forgets that a latch of this name was lost.
+    fn latch_is_there(&mut self, step: &mut Step<'_>) {
+        if self.find_spent(step.key, LOST_LATCH, step.lease).is_some() {
+            self.forget_spent(step, LOST_LATCH);
+        }
     }
 
     /// Answers all waiters of a latch.

@@ -10,13 +10,14 @@ use dlock_wire::names::TOKEN_MAX;
 /// The content of a record that belongs to no key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keyless {
-    /// All later tokens are larger than this one, and the data has this level. From level 2 on the token may be 0.
+    /// All later tokens are larger than this one, and the data has this level. The token may be 0.
     Floor(u64, Level),
     /// What the server that wrote this could not read. If that is nothing, an operator has compared its locks.
     Mark(Refused),
 }
 
-/// The payload for the largest `token`. At the first level the token must not be 0.
+/// The payload for the largest `token`. At the first level it must not be 0: version 0.1 does not read that, although
+/// it can write it.
 pub fn encode_floor(token: u64, level: Level) -> Vec<u8> {
     let mut payload = Vec::from([level.number(), FLOOR]);
     payload.extend_from_slice(&token.to_le_bytes());
@@ -36,7 +37,7 @@ pub fn keyless(payload: &[u8]) -> Result<Option<Keyless>, DecodeError> {
     let level = Level::of(payload)?;
     let (content, rest) = if flags == FLOOR {
         let (token, rest) = number(rest)?;
-        check(token <= TOKEN_MAX && (token > 0 || level >= Level::PARTS))?;
+        check(token <= TOKEN_MAX)?;
         (Keyless::Floor(token, level), rest)
     } else {
         check(level >= Level::PARTS)?;

@@ -50,8 +50,8 @@ pub(super) const AWAIT: Command = Command {
     errors: &[
         (
             ErrorCode::Broken,
-            "The key was deleted or flushed, or its time ended before it opened. Also to calls that come later, \
-            for `dlock.request-memory-ms` or until the next INIT.",
+            "The key was deleted or flushed, or its time ended before it opened. Except after a flush, also to \
+            calls that come later, for `dlock.request-memory-ms` or until the next INIT.",
         ),
         (ErrorCode::Diverged, "The latch is missing, and the server may have missed it."),
         errors::TOO_MANY_WAITERS,

@@ -336,8 +336,11 @@ impl World {
         ];
         for (machine, keys, source) in both {
             if let Saved::Aof = saved {
-                for payload in self.machine.records_beside(now.wall_us) {
-                    let replayed = machine.replay(keys, now, key, &payload, source);
+                let payloads = self.machine.records_beside(now.wall_us);
+                // As a file that was never rewritten: tokens are known from its keys alone.
+                let is_floor = |payload: &&Vec<u8>| payload.starts_with(&[1, 8]);
+                for payload in payloads.iter().filter(|payload| !is_floor(payload)) {
+                    let replayed = machine.replay(keys, now, key, payload, source);
                     assert_eq!(replayed, Ok(()), "what was saved can be replayed");
                 }
                 continue;
