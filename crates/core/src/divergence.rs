@@ -1,6 +1,6 @@
 //! Divergence: a server that could not read what its primary or its file said does not know who holds what.
 //!
-//! Such a server never grants ([`Regime::may_grant`](crate::regime::Regime::may_grant)), also after a promotion or a
+//! Such a server never grants (`Regime::may_grant`), also after a promotion or a
 //! restart, until its data is replaced as a whole, emptied, or compared by an operator.
 
 use crate::record::DecodeError;
