@@ -361,7 +361,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.text();
         f.write_str(text)?;
-        // Of very many keys, some: a text is read by people.
+        // Only the first keys: people read the text.
         let mut keys: Vec<_> =
             self.keys().map(quote).filter(|key| !text.contains(&**key)).collect();
         let more = keys.len().saturating_sub(KEYS_SHOWN);

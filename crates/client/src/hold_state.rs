@@ -332,7 +332,7 @@ impl HoldState {
     }
 
     /// The reply to that renewal; `connection` is the shared connection that is up (0: none), and was alive at `alive`.
-    /// A hold that expired in the meantime stays lost, because other tasks may have been told so.
+    /// A hold that expired in the meantime stays lost, because other tasks may have seen that.
     pub(crate) fn end_renewal(
         &mut self,
         now: Moment,
