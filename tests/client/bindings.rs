@@ -43,6 +43,36 @@ fn hang_up_on_listeners(server: &Server) {
     assert_eq!(server.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]).int(), 1);
 }
 
+/// A bound hold counts from when its request was sent, not from when the call began to look for the server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_after_a_long_search_for_the_server_is_certain() {
+    let bind = Duration::from_millis(500);
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = quick().retry_for(SOON).connect(&proxy.url()).await.unwrap();
+    proxy.refuse();
+    proxy.cut(Cut::Reset);
+    let calls = ["now", "queued"].map(|key| {
+        let lock = client.lock(key).bind(bind);
+        tokio::spawn(async move {
+            let guard = if key == "now" {
+                lock.try_acquire().await
+            } else {
+                lock.acquire().await.map(Some)
+            };
+            let guard = guard.unwrap().unwrap();
+            (guard.lost_now(), guard.valid_for())
+        })
+    });
+    tokio::time::sleep(bind * 2).await;
+    proxy.heal();
+    for call in calls {
+        let (lost, valid_for) = within("the grant", call).await.unwrap();
+        assert_eq!(lost, None);
+        assert!(!valid_for.is_zero());
+    }
+}
+
 /// The server answers a renewal and closes the connection: the client gets both at the same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_answered_renewal_does_not_undo_the_cut_of_its_connection() {

@@ -4,7 +4,6 @@
 //! is over. That is safe because each of them either carries a request id or has no more effect the second time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dlock_wire::request::Request;
@@ -16,6 +15,7 @@ use crate::clock::Moment;
 use crate::command::{Draft, command, redirect, refuses_writes};
 use crate::error::{Error, ErrorKind};
 use crate::link::live::Live;
+use crate::pulse::Pulse;
 use crate::route::{Routes, Server};
 
 /// Before a request is repeated.
@@ -24,9 +24,30 @@ const PAUSES: BackOff = BackOff::new(Duration::from_millis(2), Duration::from_mi
 /// slots.
 const NODE_WITHIN: Duration = Duration::from_millis(500);
 
+/// When and where a request was sent.
+#[derive(Debug, Clone)]
+pub(crate) struct Sent {
+    pub(crate) at: Moment,
+    /// The shared connection that was up.
+    pub(crate) over: Option<Arc<Pulse>>,
+}
+
+impl Sent {
+    fn now_over(live: &Live) -> Self {
+        Self { at: Moment::now(), over: Some(live.pulse.clone()) }
+    }
+
+    /// Number of the connection; 0: none.
+    pub(crate) fn generation(&self) -> u64 {
+        self.over.as_ref().map_or(0, |over| over.generation)
+    }
+}
+
 /// What the server answered to a request.
 pub(crate) struct Reply {
     pub(crate) value: Value,
+    /// The first copy that the server may have carried out. The wait for a connection came before it.
+    pub(crate) sent: Sent,
     /// An earlier copy of the request got no answer: the server may have carried that one out.
     pub(crate) repeated: bool,
     /// Another node answered than the one that has the slot (ASK): what is bound, is bound to a connection to that one.
@@ -39,8 +60,6 @@ struct Exchange<'a> {
     key: &'a [u8],
     draft: &'a Draft<'a>,
     until: Instant,
-    /// The shared connection that it was last sent over.
-    over: &'a AtomicU64,
 }
 
 /// Why one try failed.
@@ -83,8 +102,8 @@ impl Routes {
         request: impl Into<Draft<'a>>,
         until: Instant,
     ) -> Result<Reply, Error> {
-        let (draft, over) = (&request.into(), &AtomicU64::new(0));
-        let done = self.until_answered(Exchange { key, draft, until, over }).await;
+        let draft = &request.into();
+        let done = self.until_answered(Exchange { key, draft, until }).await;
         done.map_err(|error| self.located(error, key))
     }
 
@@ -104,22 +123,22 @@ impl Routes {
         let mut pauses = PAUSES;
         let mut redirects = 0;
         let mut unanswered = 0_u32;
-        // The connection of the first copy that may have been carried out.
-        let mut first = None;
+        // The first copy that may have been carried out.
+        let mut first: Option<Sent> = None;
         loop {
             if let Some(error) = self.ctx.gate.refusal() {
                 return Err(error.repeated(unanswered));
             }
-            let tried = self.try_once(call).await;
-            if let Err(TryFailure::Final(_) | TryFailure::Unanswered(_)) = tried {
-                first.get_or_insert_with(|| call.over.load(Ordering::Relaxed));
-            }
+            let mut last = None;
+            let tried = self.try_once(call, &mut last).await;
             let error = match tried {
                 Ok((value, asked)) => {
-                    return Ok(Reply { value, repeated: unanswered > 0, asked });
+                    let sent = first.or(last).unwrap_or(Sent { at: Moment::now(), over: None });
+                    return Ok(Reply { value, sent, repeated: unanswered > 0, asked });
                 }
                 Err(TryFailure::Final(error)) => {
-                    return Err(error.repeated(unanswered).first_over(first.unwrap_or_default()));
+                    let over = first.or(last).map_or(0, |sent| sent.generation());
+                    return Err(error.repeated(unanswered).first_over(over));
                 }
                 // Two servers that name each other are not asked in a circle.
                 Err(TryFailure::Elsewhere(_)) if redirects < 2 && Instant::now() < until => {
@@ -128,6 +147,7 @@ impl Routes {
                 }
                 Err(TryFailure::Unanswered(error)) => {
                     unanswered += 1;
+                    first = first.or(last);
                     error
                 }
                 Err(TryFailure::Passing(error) | TryFailure::Elsewhere(error)) => error,
@@ -140,8 +160,12 @@ impl Routes {
         }
     }
 
-    /// The answer, and whether it came over ASK.
-    async fn try_once(&self, call: Exchange<'_>) -> Result<(Value, bool), TryFailure> {
+    /// The answer, and whether it came over ASK. `last` is when and where it was sent, if it was.
+    async fn try_once(
+        &self,
+        call: Exchange<'_>,
+        last: &mut Option<Sent>,
+    ) -> Result<(Value, bool), TryFailure> {
         let until = call.until;
         let (server, mut live) = self.reach(call.key, until).await?;
         let channel = if call.draft.is_notified() {
@@ -150,8 +174,7 @@ impl Routes {
         } else {
             None
         };
-        call.over.store(live.generation, Ordering::Relaxed);
-        let sent = Moment::now();
+        let sent = last.insert(Sent::now_over(&live)).at;
         let answer_by = until.min(Instant::now() + self.ctx.settings.response_timeout);
         match timeout_at(answer_by, self.answer(call.draft, &mut live, channel)).await {
             Ok(Ok(value)) => {
@@ -163,7 +186,7 @@ impl Routes {
                 Ok((value, false))
             }
             Ok(Err(error)) => {
-                let asked = Box::pin(self.after(error, call, &server, &live)).await;
+                let asked = Box::pin(self.after(error, call, &server, &live, last)).await;
                 asked.map(|value| (value, true))
             }
             Err(_) if answer_by < until => {
@@ -234,6 +257,7 @@ impl Routes {
         call: Exchange<'_>,
         server: &Arc<Server>,
         live: &Live,
+        last: &mut Option<Sent>,
     ) -> Result<Value, TryFailure> {
         let (until, generation) = (call.until, live.generation);
         let Some(code) = error.code().map(str::to_owned) else {
@@ -255,7 +279,7 @@ impl Routes {
                     return Err(TryFailure::Final(error.of_a_cluster()));
                 };
                 if code == "ASK" {
-                    return self.ask(&to, call).await;
+                    return self.ask(&to, call, last).await;
                 }
                 self.moved(call.key, &to);
                 Err(TryFailure::Elsewhere(error))
@@ -277,11 +301,16 @@ impl Routes {
     }
 
     /// Asks the target of a slot that is on its way there.
-    async fn ask(&self, to: &Server, call: Exchange<'_>) -> Result<Value, TryFailure> {
+    async fn ask(
+        &self,
+        to: &Server,
+        call: Exchange<'_>,
+        last: &mut Option<Sent>,
+    ) -> Result<Value, TryFailure> {
         let until = call.until;
         let connect_by = until.min(Instant::now() + NODE_WITHIN);
         let mut live = to.link.live(connect_by).await.map_err(TryFailure::Passing)?;
-        call.over.store(live.generation, Ordering::Relaxed);
+        *last = Some(Sent::now_over(&live));
         let mut both = redis::pipe();
         // For a slot that it does not have yet, it is not asked to take a subscription.
         let channel = live.settled_channel();

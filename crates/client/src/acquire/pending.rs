@@ -14,7 +14,7 @@ use super::Handle;
 use crate::clock::Moment;
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
-use crate::exchange::Reply;
+use crate::exchange::{Reply, Sent};
 use crate::family::Family;
 use crate::hold::Hold;
 use crate::hold_ref::HoldRef;
@@ -147,14 +147,6 @@ pub(super) struct Grant {
     pub(super) unclaimed: bool,
 }
 
-/// When and where a request was sent.
-#[derive(Debug, Clone)]
-pub(super) struct Sent {
-    pub(super) at: Moment,
-    /// The shared connection that was up.
-    pub(super) over: Option<Arc<Pulse>>,
-}
-
 /// How a request waits.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum WaitRequest {
@@ -192,29 +184,33 @@ impl PendingAcquire {
         self.keys.first()
     }
 
-    /// A request is about to be sent.
+    /// A request is about to be sent, not over the shared connection.
     pub(super) fn sent_now(&self) -> Sent {
         Sent { at: Moment::now(), over: self.core.routes.pulse(self.key()) }
     }
 
     /// Whether the shared connection that was up then still is.
     pub(super) fn is_up(&self, sent: &Sent) -> bool {
-        let over = sent.over.as_ref().map_or(0, |over| over.generation);
+        let over = sent.generation();
         over != 0 && over == self.core.routes.connection(self.key())
     }
 
     /// Sends the request over the shared connection.
-    pub(super) async fn send(&self, wait: WaitRequest, until: Instant) -> Result<Value, Error> {
+    pub(super) async fn send(
+        &self,
+        wait: WaitRequest,
+        until: Instant,
+    ) -> Result<(Value, Sent), Error> {
         self.may_remain.store(true, Ordering::Relaxed);
         let reply = self.core.routes.exchange(self.key(), self.draft(wait), until).await;
-        reply.map(|reply| self.value(reply)).map_err(|error| self.note(error))
+        reply.map(|reply| self.answered(reply)).map_err(|error| self.note(error))
     }
 
-    fn value(&self, reply: Reply) -> Value {
+    fn answered(&self, reply: Reply) -> (Value, Sent) {
         if reply.repeated || reply.asked {
             self.is_stray.store(true, Ordering::Relaxed);
         }
-        reply.value
+        (reply.value, reply.sent)
     }
 
     /// Where the server refused the only copy of the first request, nothing of it is left there.
@@ -229,8 +225,7 @@ impl PendingAcquire {
 
     /// Without waiting.
     pub(super) async fn now(&self) -> Result<Option<Grant>, Error> {
-        let sent = self.sent_now();
-        let reply = self.send(WaitRequest::Now, self.core.ctx.retry_until()).await?;
+        let (reply, sent) = self.send(WaitRequest::Now, self.core.ctx.retry_until()).await?;
         let grant = self.granted(reply, sent)?;
         if grant.is_none() {
             self.may_remain.store(false, Ordering::Relaxed);
@@ -266,16 +261,17 @@ impl PendingAcquire {
         let sharing = if self.terms.own_name { Vec::new() } else { registry.holds.sharing(&hold) };
         let lease = shared_lease(self.terms.lease, &sharing);
         let renewal = hold.renewal(lease, self.terms.bind);
-        let mut sent = self.sent_now();
-        registry.not_after(&sharing, sent.at.after(certain(lease)));
-        if matches!(hold, HoldRef::Multi { .. }) {
-            // MRENEW binds nothing.
-            sent.over = before.over;
-        }
+        registry.not_after(&sharing, Moment::now().after(certain(lease)));
         let until = self.core.ctx.retry_until();
-        match self.core.routes.exchange(self.key(), &renewal, until).await.map(|it| self.value(it))
-        {
-            Ok(_) => Ok(Some(Grant { hold, sent, lasts: self.terms.lease, unclaimed: false })),
+        let reply = self.core.routes.exchange(self.key(), &renewal, until).await;
+        match reply.map(|reply| self.answered(reply)) {
+            Ok((_, mut sent)) => {
+                if matches!(hold, HoldRef::Multi { .. }) {
+                    // MRENEW binds nothing.
+                    sent.over = before.over;
+                }
+                Ok(Some(Grant { hold, sent, lasts: self.terms.lease, unclaimed: false }))
+            }
             Err(error) if error.kind() == ErrorKind::NotHeld => Ok(None),
             Err(error) => Err(error),
         }

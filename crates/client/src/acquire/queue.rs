@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::pending::{Grant, PendingAcquire, Sent, WaitRequest};
+use super::pending::{Grant, PendingAcquire, WaitRequest};
 use super::rollback::LEAVE_WITHIN;
 use crate::clock::Moment;
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::exchange::Sent;
 use crate::hold_state::certain;
 use crate::registry::{Announcement, Registered};
 use crate::route::Server;
@@ -29,15 +30,12 @@ impl PendingAcquire {
         let mut is_secret = true;
         loop {
             let server = routes.server_of(self.key());
-            let over = server.as_ref().and_then(|server| server.link.pulse());
-            let generation = over.as_ref().map_or(0, |over| over.generation);
-            let sent = Sent { at: Moment::now(), over };
             let until = match deadline {
                 // However short the wait: the server is given time to say no.
                 Deadline::At(end) => end.max(Instant::now() + LEAVE_WITHIN),
                 _ => self.core.ctx.retry_until(),
             };
-            let reply = self.send(WaitRequest::Queue, until).await?;
+            let (reply, sent) = self.send(WaitRequest::Queue, until).await?;
             self.was_sent.store(true, Ordering::Relaxed);
             if let Some(grant) = self.granted(reply, sent.clone())? {
                 return Ok(Some(grant));
@@ -67,7 +65,7 @@ impl PendingAcquire {
                 tokio::select! {
                     biased;
                     () = registered.news() => after_answer = true,
-                    () = self.waiter_lost(server.as_ref(), generation) => {
+                    () = self.waiter_lost(server.as_ref(), sent.generation()) => {
                         is_secret = false;
                         break;
                     }

@@ -7,10 +7,11 @@ use dlock_wire::request::{
 };
 use redis::{Cmd, Value};
 
-use super::pending::{Grant, Keys, PendingAcquire, Sent, Target, WaitRequest};
+use super::pending::{Grant, Keys, PendingAcquire, Target, WaitRequest};
 use crate::clock::millis;
 use crate::command::{Draft, command};
 use crate::error::Error;
+use crate::exchange::Sent;
 use crate::family::Family;
 use crate::hold_ref::HoldRef;
 use crate::reply::read_or_null;
