@@ -37,6 +37,7 @@ impl Notice {
             | Self::HandleGone(_)
             | Self::Freed(_)
             | Self::Forked
+            | Self::Forgiven
             | Self::Role { .. }
             | Self::Loading
             | Self::AsyncLoading(_) => false,
@@ -109,6 +110,8 @@ pub enum Notice {
     },
     /// A child process saves the data set or rewrites the AOF.
     Forked,
+    /// What is missing from the data has changed, and the AOF and replicas do not know that.
+    Forgiven,
     /// The server became a primary or a replica.
     Role {
         /// Whether it became a primary.

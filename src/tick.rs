@@ -159,7 +159,9 @@ pub fn drain_notices(ctx: Ctx<'_>, allowed: Allowed) {
             if !client_gone(ctx, allowed, client) {
                 batch.put_off(notice, Wait::Tick);
             }
-        } else if matches!(notice, Notice::Forked) && ffi::avoid_replica_traffic() {
+        } else if matches!(notice, Notice::Forked | Notice::Forgiven)
+            && ffi::avoid_replica_traffic()
+        {
             batch.put_off(notice, Wait::Gate);
         } else {
             apply_notice(ctx, allowed, notice, facts);
@@ -183,6 +185,7 @@ fn waits_for_tick(notice: &Notice, scope: Scope) -> bool {
         | Notice::Swapped { .. }
         | Notice::Undelivered(_)
         | Notice::Forked
+        | Notice::Forgiven
         | Notice::AsyncLoading(_) => true,
         Notice::ClientGone(_)
         | Notice::Heard(_)
@@ -260,7 +263,10 @@ fn apply_notice(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, facts: BatchFact
         Notice::Flushed { db, missing } => on_keys(ctx, allowed, |shell, turn| {
             shell.machine.flushed(turn, db, !facts.before_load);
             if db.is_none() && !facts.before_load {
-                shell.machine.forgive(turn.fx, missing);
+                // On a replica this notice does not wait for the gate, so the server may be paused.
+                if shell.machine.forgive(missing) {
+                    inbox::push(Notice::Forgiven);
+                }
             }
         }),
         Notice::Swapped { databases, .. } => on_keys(ctx, allowed, |shell, turn| {
@@ -277,6 +283,7 @@ fn apply_notice(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, facts: BatchFact
             if primary { shell.machine.promote(turn.now) } else { shell.machine.demote() }
         }),
         Notice::Forked => log_rest(ctx),
+        Notice::Forgiven => on_keys(ctx, allowed, |shell, turn| shell.machine.tell_mark(turn.fx)),
         Notice::Moved { name } => {
             // Checked again: a SWAPDB may have moved its entry since. A key that was just loaded has none yet.
             follow(ctx, allowed, &name);

@@ -319,6 +319,31 @@ fn flushall_ends_it() {
     }
 }
 
+/// What the flush has to tell replicas must not be told while the server may not write.
+#[test]
+fn flushall_before_a_change_of_role_in_a_pause() {
+    for then in ["REPLICAOF", "REPLICAOF NO ONE"] {
+        let (primary, replica) = with_a_loss(LATER, &PLAIN_AOF);
+        promote(&replica);
+        let mut client = replica.client();
+        client.cmd(&["MULTI"]).ok();
+        client.cmd(&["CLIENT", "PAUSE", "300", "WRITE"]).bytes();
+        client.cmd(&["FLUSHALL"]).bytes();
+        let port = primary.port().to_string();
+        match then {
+            "REPLICAOF" => client.cmd(&["REPLICAOF", "127.0.0.1", &port]).bytes(),
+            _ => client.cmd(&["REPLICAOF", "NO", "ONE"]).bytes(),
+        };
+        client.cmd(&["EXEC"]).ok();
+        if then == "REPLICAOF" {
+            replica.wait_linked();
+            promote(&replica);
+        }
+        wait_refused(&replica, 0);
+        replica.ask("DLOCK.ACQUIRE free other").int();
+    }
+}
+
 #[test]
 fn a_raised_level_reaches_replicas_and_files_and_stays() {
     for settings in [&PREAMBLE[..], &PLAIN_AOF] {

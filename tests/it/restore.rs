@@ -53,6 +53,30 @@ fn a_token_too_far_ahead_is_refused() {
     target.left_over_check();
 }
 
+/// RESTORE raises no level: replicas and files of the target may have readers of the present one.
+#[test]
+fn a_value_above_the_level_of_the_server_is_refused() {
+    let (source, target) = (uncompressed().start(), Server::start());
+    source.cmd(&["CONFIG", "SET", "dlock.record-level", "2"]).ok();
+    wait_until("the level", || source.info_number("dlock", "record_level") == 2);
+    source.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "600000"]).int();
+    let dump = source.cmd(&["DUMP", "k"]).bytes();
+    let restore = || target.cmd(&args!["RESTORE", "k", 0, &dump]);
+    assert_eq!(restore().error(), "ERR Bad data format");
+    assert!(
+        target.log().contains("its level is above that of this server"),
+        "{}",
+        target.log_tail()
+    );
+    assert_eq!((target.keys(), target.info_number("dlock", "record_level")), (0, 1));
+    target.cmd(&["CONFIG", "SET", "dlock.record-level", "2"]).ok();
+    wait_until("the level", || target.info_number("dlock", "record_level") == 2);
+    restore().ok();
+    assert_eq!(target.cmd(&["DLOCK.RELEASE", "k", "a"]).int(), 0);
+    source.cmd(&["DLOCK.RELEASE", "k", "a"]).int();
+    target.left_over_check();
+}
+
 /// Lets a server find this issued token in its AOF, which it trusts.
 fn grant_in_the_aof(server: &Server, key: &str, token: i64) {
     server.cmd(&["DLOCK.ACQUIRE", key, "a"]).ok();

@@ -93,19 +93,27 @@ impl Machine {
     /// refused; 0 if it was not diverged.
     pub(crate) fn trust(&mut self, turn: &mut Turn<'_>) {
         let missing = self.regime.divergence.total();
-        self.forgive(turn.fx, missing);
+        if self.forgive(missing) {
+            self.tell_mark(turn.fx);
+        }
         turn.fx.reply = Some(Outcome::Count(missing.total()));
     }
 
     /// All keys were removed when this was missing ([`Divergence::total`]). What the server missed since counts on.
-    pub fn forgive(&mut self, fx: &mut Effects, missing: Refused) {
-        if !self.regime.divergence.forgive(missing) {
-            return;
+    /// True: the mark has changed, and [`Machine::tell_mark`] is due, once the server may replicate.
+    pub fn forgive(&mut self, missing: Refused) -> bool {
+        let changed = self.regime.divergence.forgive(missing);
+        if changed {
+            // Waiters were not served meanwhile.
+            self.waits.mark_all_dirty();
         }
+        changed
+    }
+
+    /// Records what is missing now.
+    pub fn tell_mark(&self, fx: &mut Effects) {
         let payload = record::encode_mark(self.regime.divergence.total());
         fx.record(NO_KEY, |out| out.extend_from_slice(&payload));
-        // Waiters were not served meanwhile.
-        self.waits.mark_all_dirty();
     }
 
     /// What a replica writes to its own append-only file in place of a record of its primary; `None`: the record as it

@@ -229,13 +229,13 @@ impl World {
         });
         let mut seen = self.step(|machine, turn| {
             machine.flushed(turn, db, true);
-            if db.is_none() {
-                machine.forgive(turn.fx, machine.divergence().total());
+            if db.is_none() && machine.forgive(machine.divergence().total()) {
+                machine.tell_mark(turn.fx);
             }
         });
         if db.is_none() {
             let missing = self.replica.divergence().total();
-            self.replica.forgive(&mut Effects::default(), missing);
+            self.replica.forgive(missing);
         }
         self.finish_in_tick(&mut seen);
         seen
