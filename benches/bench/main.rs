@@ -28,6 +28,7 @@ mod memory;
 mod meter;
 mod multi;
 mod names;
+mod outliers;
 mod pair;
 mod places;
 mod primitives;
@@ -35,6 +36,7 @@ mod recipe;
 mod report;
 mod stall;
 mod stats;
+mod sweep;
 mod wire;
 
 use dlock_testing as support;
@@ -45,7 +47,7 @@ use self::report::Table;
 type Part = (&'static str, fn() -> Table);
 
 /// The parts, in the order of execution.
-const PARTS: [Part; 13] = [
+const PARTS: [Part; 14] = [
     ("cpu", cpu::run),
     ("handoff", handoff::run),
     ("expiry", expiry::run),
@@ -59,6 +61,7 @@ const PARTS: [Part; 13] = [
     ("multi", multi::run),
     ("deadlock", deadlock::run),
     ("places", places::run),
+    ("sweep", outliers::run),
 ];
 
 fn main() {

@@ -9,6 +9,12 @@
     clippy::unwrap_used
 )]
 
+#[path = "../../benches/bench/meter.rs"]
+mod meter;
+#[allow(clippy::cast_precision_loss, reason = "numbers to be shown with three digits")]
+#[path = "../../benches/bench/sweep/mod.rs"]
+mod sweep;
+
 mod bad_input;
 mod bind;
 mod cluster;
@@ -52,6 +58,7 @@ mod lost_waiters;
 mod messages;
 mod moves;
 mod multi;
+mod outliers;
 mod pause;
 mod places;
 mod queue;

@@ -1,0 +1,38 @@
+//! No command costs more because of what is elsewhere: a part of `cargo bench -- sweep`, with generous limits.
+
+use crate::{
+    support::Server,
+    sweep::{Row, Scale, rows},
+};
+
+#[test]
+fn no_cost_grows_with_what_is_elsewhere() {
+    let scale = Scale {
+        sizes: [400, 6_400],
+        repeats: 20,
+        rounds: 7,
+        exponent: 0.5,
+        noise: 20.0,
+        ratio: f64::INFINITY,
+    };
+    let all = rows(scale, || Server::with(&[]), |_, probe| probe.is_checked);
+    assert!(all.len() > 150, "{} measurements", all.len());
+    let found = outliers(&all, scale);
+    // The machine has other things to do: what is out of line is so twice.
+    let again = rows(
+        scale,
+        || Server::with(&[]),
+        |state, probe| found.contains(&(state.name, probe.calls)),
+    );
+    let found = outliers(&again, scale);
+    assert!(
+        found.is_empty(),
+        "{found:#?}: {:?}",
+        again.iter().map(|row| row.costs).collect::<Vec<_>>()
+    );
+}
+
+fn outliers(rows: &[Row], scale: Scale) -> Vec<(&'static str, &'static str)> {
+    let outliers = rows.iter().filter(|row| row.is_out_of_line(scale).is_some());
+    outliers.map(|row| (row.state.name, row.probe.calls)).collect()
+}
