@@ -256,7 +256,7 @@ async fn the_server_restarts() {
         if what == "AOF" {
             assert_eq!(first.unwrap(), Once::Ran(()));
         } else {
-            // A server that has forgotten everything does not know, either, whether it got a release before it was killed.
+            // A server that has forgotten everything does not know whether it got a release before it was killed.
             let error = first.unwrap_err();
             let unknown = what == "nothing" && matches!(error.kind(), ErrorKind::ReleaseUnknown);
             assert!(unknown || matches!(error.kind(), ErrorKind::Lost { .. }), "{what}: {error}");
