@@ -1,0 +1,41 @@
+//! What the server reports late: removed values that were never indexed, removals that a child process must know, and
+//! connections that are gone.
+
+use crate::{
+    args,
+    support::{Client, Reply, SOON, Server, wait_until},
+};
+
+/// Sends these commands in one write. None of them fails.
+#[track_caller]
+fn send_all(client: &mut Client, calls: &[Vec<Vec<u8>>]) {
+    for reply in client.pipeline(calls) {
+        reply.ok();
+    }
+}
+
+#[test]
+fn unblock_does_not_end_the_call_of_another_client() {
+    let server = Server::start();
+    server.ask("DFAIR.ACQUIRE busy A").int();
+    server.ask("DLOCK.ACQUIRE x A").int();
+    let mut v = server.client();
+    let calls: Vec<Vec<Vec<u8>>> = (0..30_000)
+        .map(|n| args!["DLOCK.ACQUIRE", format!("b{n}"), "v", "BIND", "60000"])
+        .collect();
+    send_all(&mut v, &calls);
+    let id = v.id().to_string();
+    v.send(&["DFAIR.ACQUIRE", "busy", "v", "BLOCK", "0"]);
+    server.wait_blocked(1);
+    drop(v);
+    wait_until("the end of the blocked call", || server.blocked_clients() == 0);
+    assert_eq!(server.ask("DFAIR.CANCEL busy v").int(), 1);
+    let mut other = server.wait("DLOCK.ACQUIRE x B BLOCK 0");
+    assert_eq!(server.cmd(&["DLOCK.UNBLOCK", &id, "ERROR"]).int(), 0);
+    other.assert_no_reply();
+    server.ask("DLOCK.RELEASE x A").ok();
+    other.expect_reply(SOON).int();
+    server.ask("FLUSHALL").ok();
+    other.hang_up();
+    server.left_over_check();
+}
