@@ -39,3 +39,23 @@ fn unblock_does_not_end_the_call_of_another_client() {
     other.hang_up();
     server.left_over_check();
 }
+
+#[test]
+fn the_last_count_of_a_hold_ends_with_a_grant_that_could_not_be_sent() {
+    let server = Server::start();
+    server.ask("DLOCK.ACQUIRE b X").int();
+    server.ask("DLOCK.ACQUIRE a o").int();
+    let mut waiting = server.wait("DLOCK.MACQUIRE 2 a b o BLOCK 0");
+    let id = waiting.id().to_string();
+    let calls = [
+        args!["MULTI"],
+        args!["DLOCK.RELEASE", "b", "X"],
+        args!["DLOCK.RELEASE", "a", "o"],
+        args!["CLIENT", "KILL", "ID", id],
+        args!["EXEC"],
+    ];
+    send_all(&mut server.client(), &calls);
+    waiting.expect_closed_without_reply();
+    wait_until("the grants to be taken back", || server.keys() == 0);
+    server.left_over_check();
+}
