@@ -59,3 +59,28 @@ fn the_last_count_of_a_hold_ends_with_a_grant_that_could_not_be_sent() {
     wait_until("the grants to be taken back", || server.keys() == 0);
     server.left_over_check();
 }
+
+#[test]
+fn a_cycle_that_closes_right_after_a_large_flush_is_found() {
+    let server = Server::start();
+    let names = (0..200_000).map(|n| format!("many{n}").into_bytes());
+    let call = [b"DLOCK.MACQUIRE".to_vec(), b"200000".to_vec()].into_iter().chain(names);
+    server.cmd(&call.chain([b"Z".to_vec()]).collect::<Vec<_>>()).ok();
+    let [mut a, mut b, mut c] = [server.client(), server.client(), server.client()];
+    let calls = [
+        args!["FLUSHALL"],
+        args!["DLOCK.ACQUIRE", "k1", "A"],
+        args!["DLOCK.ACQUIRE", "k2", "B"],
+        args!["DLOCK.ACQUIRE", "k3", "C"],
+    ];
+    send_all(&mut c, &calls);
+    a.send(&["DLOCK.ACQUIRE", "k2", "A", "BLOCK", "0"]);
+    server.wait_blocked(1);
+    b.send(&["DLOCK.ACQUIRE", "k3", "B", "BLOCK", "0"]);
+    server.wait_blocked(2);
+    let refusal = c.cmd(&["DLOCK.ACQUIRE", "k1", "C", "BLOCK", "0"]).error();
+    assert!(refusal.starts_with("DEADLOCK "), "{refusal}");
+    drop((a, b));
+    server.ask("FLUSHALL").ok();
+    server.left_over_check();
+}
