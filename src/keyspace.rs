@@ -8,7 +8,7 @@ use dlock_core::store::{Lookup, Reach, Store};
 use crate::ffi::{
     Args, Content, Ctx, KeyHandle, Level, Mode, Name, OwnedName, Value, Verdict, log,
 };
-use crate::inbox::{self, Notice};
+use crate::inbox::{self, Address, Notice};
 use crate::{cluster, persist, shell};
 
 /// The keys that the running command names, as the server's own strings, so that no copy is needed.
@@ -313,7 +313,8 @@ pub fn unlinked(db: u32, name: &[u8], value: Option<&Value>) {
         // A large value is not copied: the server passes it on when it frees it.
         if persist::is_large(value) { Lost::of_large(value) } else { Lost::of(value) }
     });
-    inbox::push(Notice::Unlinked { db, name: name.into(), lost });
+    let at = value.map(Address::of);
+    inbox::push(Notice::Unlinked { db, name: name.into(), lost, at });
 }
 
 /// The server has freed a large value on the main thread. Returns it if there is nothing left to do for it.

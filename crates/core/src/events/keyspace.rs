@@ -14,6 +14,7 @@ use crate::requests::LOST_LATCH;
 use crate::slab::SlabId;
 use crate::spent::{RequestKey, Scope, Use, spent_of};
 use crate::state::hold::NO_CLIENT;
+use crate::state::holds::Holds;
 use crate::state::resource::{Body, Resource};
 use crate::store::{Lookup, Reach, Store};
 use crate::subject::subject;
@@ -39,6 +40,8 @@ pub struct Lost {
     is_large: bool,
     /// A large value itself, once the server has freed it.
     value: Option<Box<Resource>>,
+    /// RENAME or MOVE unlinked it: the value lives on under another key.
+    has_moved: bool,
 }
 
 /// A request of a hold whose key is gone.
@@ -84,7 +87,25 @@ impl Lost {
             messages: holds().filter_map(|(id, hold)| subject(id, hold)).collect(),
             is_large,
             value: None,
+            has_moved: false,
         }
+    }
+
+    /// RENAME or MOVE has brought the value to another key. Call this as soon as that is known.
+    pub fn follow(&mut self) {
+        self.has_moved = true;
+    }
+
+    /// The requests of its holds that are over with the value: none if the value lives on.
+    pub(crate) fn spent(&self) -> impl Iterator<Item = (RequestKey<'_>, Use)> {
+        let kind = self.kind;
+        let noted = self.requests.iter().map(|LostRequest { scope, owner, id, what }| {
+            (RequestKey { scope: *scope, owner, id }, *what)
+        });
+        // The list of a large value covers only the hold of the lock.
+        let others = self.value.iter().flat_map(|value| value.others()).flat_map(Holds::iter);
+        let others = others.flat_map(move |(id, hold)| spent_of(kind, id, hold, false));
+        noted.chain(others).filter(|_| !self.has_moved)
     }
 
     /// Whether this waits for `resource` to be brought.
@@ -112,9 +133,7 @@ impl Machine {
             {
                 self.follow_exchange(turn.keys, lost.key_id, key);
             }
-            let is_gone = !matches!(turn.keys.get(key), Lookup::Here(here) if here.key_id == lost.key_id)
-                && self.leases.of_key(lost.key_id, key).is_some();
-            match (is_gone, value) {
+            match (self.is_gone(turn, key, &lost), value) {
                 (true, value) => self.lose(turn, key, &lost, value),
                 (false, Some(value)) => self.freed(*value),
                 (false, None) => {}
@@ -128,6 +147,32 @@ impl Machine {
         }
     }
 
+    /// Whether a value that was unlinked from `key` is gone for good. If it moved, its entry has moved with it.
+    fn is_gone(&mut self, turn: &mut Turn<'_>, key: Key<'_>, lost: &Lost) -> bool {
+        let is_here = lost.key_id != KeyId::NONE
+            && matches!(turn.keys.get(key), Lookup::Here(here) if here.key_id == lost.key_id);
+        let has_entry = self.leases.of_key(lost.key_id, key).is_some();
+        if lost.has_moved {
+            if has_entry && !is_here {
+                // A record was replayed under its new key before this server followed it there, and made a new entry.
+                self.leave_entry(key, lost);
+            }
+            return false;
+        }
+        // A value that was just loaded has no entry yet. One that moved before it was removed may have lost its own.
+        !is_here && (has_entry || self.leases.get(lost.key_id).is_none())
+    }
+
+    /// Removes the entry of a value that is no longer under `key`, and its bindings.
+    fn leave_entry(&mut self, key: Key<'_>, lost: &Lost) {
+        if self.leases.of_key(lost.key_id, key).is_some() {
+            self.leases.leave(lost.key_id);
+        }
+        for &(client, id) in &lost.bindings {
+            self.connections.unbind(client, HoldRef { key: lost.key_id, id });
+        }
+    }
+
     /// Applies the loss of a value. For a large value, [`Machine::drain_removed`] does most of it.
     fn lose(
         &mut self,
@@ -136,15 +181,13 @@ impl Machine {
         lost: &Lost,
         value: Option<Box<Resource>>,
     ) {
-        self.leases.leave(lost.key_id);
+        self.leave_entry(key, lost);
         // A replica does the same itself.
         let (lease, limits) = (self.regime.lease(turn.now.mono), self.request_limits());
-        for LostRequest { scope, owner, id, what } in &lost.requests {
-            let name = RequestKey { scope: *scope, owner, id };
-            self.spent.note(key, name, *what, lease, limits);
-        }
-        for &(client, id) in &lost.bindings {
-            self.connections.unbind(client, HoldRef { key: lost.key_id, id });
+        // A record may have made a new latch before this replica heard of the end of the old one.
+        let is_replaced = matches!(turn.keys.get(key), Lookup::Here(_));
+        for (name, what) in lost.spent().filter(|(name, _)| !(is_replaced && *name == LOST_LATCH)) {
+            self.spent.note(key, name, what, lease, limits);
         }
         if self.regime.is_primary() {
             for subject in &lost.messages {

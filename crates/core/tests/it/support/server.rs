@@ -1,6 +1,6 @@
 //! Server operations on a [`World`]: keys deleted and moved, roles, restarts.
 
-use super::keys::{own, slot_of};
+use super::keys::{Id, own, slot_of};
 use super::{Seen, World};
 use dlock_core::effects::Effects;
 use dlock_core::events::diverged::{NO_KEY, Source};
@@ -119,8 +119,10 @@ impl World {
     /// As [`World::unlink`], but the machines learn of it only in [`World::hear_of_removals`]. The server removes a key
     /// whose time to live is over when a command or the machine opens it, and reports it later.
     pub fn unlink_unheard(&mut self, key: Key<'_>) -> Seen {
-        let lost = [&mut self.keys, &mut self.replica_keys].map(|keys| keys.free(key));
-        self.unheard_removals.push((key.db, key.name.to_vec(), lost));
+        for keys in [&mut self.keys, &mut self.replica_keys] {
+            let lost = keys.free(key);
+            keys.unheard.extend(lost.map(|lost| (own(key), lost)));
+        }
         Seen::default()
     }
 
@@ -128,16 +130,18 @@ impl World {
     pub fn hear_of_removals(&mut self) -> Seen {
         let mut all = Seen::default();
         let after_events = self.after_events;
-        for (db, name, [here, there]) in std::mem::take(&mut self.unheard_removals) {
-            let key = Key { db, name: &name };
+        for ((db, name), lost) in std::mem::take(&mut self.replica_keys.unheard) {
             self.on_replica(|machine, turn| {
-                machine.unlinked(turn, key, there);
+                machine.unlinked(turn, Key { db, name: &name }, Some(lost));
             });
+        }
+        for ((db, name), lost) in std::mem::take(&mut self.keys.unheard) {
             all = self.step(|machine, turn| {
-                machine.unlinked(turn, key, here);
+                machine.unlinked(turn, Key { db, name: &name }, Some(lost));
                 after_events(machine, turn);
             });
         }
+        self.check();
         all
     }
 
@@ -160,6 +164,31 @@ impl World {
         let here = lost.pop().expect("two servers");
         self.on_replica(told(there));
         self.step(told(here))
+    }
+
+    /// RENAME, of which the replica's machine learns only in [`World::hear_of_renames`]: the server reports it later, and
+    /// replays records before.
+    pub fn rename_unheard(&mut self, from: Key<'_>, to: Key<'_>) -> Seen {
+        let [_, gone] = self.replica_keys.rename(from, to);
+        self.unheard_renames.extend(gone.map(|gone| (own(from), own(to), gone)));
+        let [there, gone] = self.keys.rename(from, to);
+        self.step(|machine, turn| {
+            machine.moved(turn, to);
+            machine.unlinked(turn, to, there);
+            machine.unlinked(turn, from, gone);
+        })
+    }
+
+    /// Tells the replica's machine all renames that it has not learnt of.
+    pub fn hear_of_renames(&mut self) -> Seen {
+        for (from, to, gone) in std::mem::take(&mut self.unheard_renames) {
+            self.on_replica(|machine, turn| {
+                machine.moved(turn, Key { db: to.0, name: &to.1 });
+                machine.unlinked(turn, Key { db: from.0, name: &from.1 }, Some(gone));
+            });
+        }
+        self.check();
+        Seen::default()
     }
 
     /// SWAPDB.
@@ -274,6 +303,19 @@ impl World {
 
     /// Restarts the process: saved data is there again, nothing else is left.
     pub fn restart(&mut self, saved: Saved) -> Seen {
+        let seen = self.restart_unindexed(saved);
+        if let Saved::Rdb = saved {
+            let keys: Vec<Id> = self.keys.values.iter().map(|(id, _)| id.clone()).collect();
+            return keys.iter().fold(seen, |mut seen, (db, name)| {
+                seen.add(self.adopt(Key { db: *db, name }));
+                seen
+            });
+        }
+        seen
+    }
+
+    /// The same at a moment at which the machine knows no loaded key yet.
+    pub fn restart_unindexed(&mut self, saved: Saved) -> Seen {
         let now = self.now();
         let lease = self.machine.lease_time(now.mono);
         let settings = self.machine.settings.clone();
@@ -317,14 +359,8 @@ impl World {
             fresh.machine.learn_token(last);
             fresh.replica.learn_token(last);
         }
-        let mut seen = Seen::default();
-        if let Saved::Rdb = saved {
-            for ((db, name), _) in &values {
-                seen.add(fresh.adopt(Key { db: *db, name }));
-            }
-        }
         *self = fresh;
-        seen
+        Seen::default()
     }
 
     /// What a restarted process learns besides its keys, and a replica that synchronizes with it.
@@ -346,7 +382,8 @@ impl World {
                 continue;
             }
             let mut strings: Vec<Vec<u8>> = Vec::new();
-            self.machine.save_beside(now, |string| strings.push(string.to_vec()));
+            self.machine
+                .save_beside(now, self.keys.unheard(), |string| strings.push(string.to_vec()));
             let Some((head, more)) = strings.split_first() else { continue };
             let (lease, limits) = (machine.lease_time(now.mono), machine.request_limits());
             let input = record::BesideInput::open(head, lease, limits);
