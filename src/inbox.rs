@@ -278,6 +278,21 @@ pub fn follow(value: Address) -> bool {
     found.flatten().is_some()
 }
 
+/// Takes what was removed from a key when the running operation opened it.
+pub fn take_lost(key: Key<'_>) -> Option<Lost> {
+    INBOX.try_with(|inbox| {
+        let is_it = |notice: &Notice| {
+            matches!(notice, Notice::Unlinked { db, name, .. }
+                if *db == key.db && **name == *key.name)
+        };
+        let last = inbox.iter().rev().take(LAST).position(is_it)?;
+        match inbox.remove(inbox.len() - 1 - last)? {
+            Notice::Unlinked { lost, .. } => lost,
+            _ => None,
+        }
+    })?
+}
+
 /// Lends the values that were unlinked, with their keys.
 pub fn with_lost<R>(read: impl for<'a> FnOnce(Vec<(Key<'a>, &'a Lost)>) -> R) -> Option<R> {
     INBOX.try_with(|inbox| {

@@ -260,6 +260,11 @@ impl Store for Keys<'_> {
         }
     }
 
+    fn take_lost(&mut self, key: Key<'_>) -> Option<Lost> {
+        let is_missing = matches!(self.open(key).map(KeyHandle::content), Some(Content::Missing));
+        if is_missing && !inbox::is_empty() { inbox::take_lost(key) } else { None }
+    }
+
     fn put(&mut self, key: Key<'_>, resource: Resource) {
         if let Some(handle) = self.open(key) {
             let is_set = handle.set(resource.kind() as usize, resource);

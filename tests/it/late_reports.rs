@@ -1,8 +1,11 @@
 //! What the server reports late: removed values that were never indexed, removals that a child process must know, and
 //! connections that are gone.
 
+use std::time::Duration;
+
 use crate::{
     args,
+    requests::refused,
     support::{Client, Reply, SOON, Server, wait_until},
 };
 
@@ -152,6 +155,27 @@ fn the_last_count_of_a_hold_ends_with_a_grant_that_could_not_be_sent() {
     waiting.expect_closed_without_reply();
     wait_until("the grants to be taken back", || server.keys() == 0);
     server.left_over_check();
+}
+
+#[test]
+fn a_place_made_by_the_command_that_finds_the_time_to_live_over_stays() {
+    let primary = Server::start();
+    let replica = Server::with(&[]).replica_of(&primary).start();
+    primary.ask("DEBUG SET-ACTIVE-EXPIRE 0").ok();
+    primary.ask("DFAIR.ACQUIRE k A REQID r").int();
+    let mut b = primary.wait("DFAIR.ACQUIRE k B BLOCK 0");
+    primary.ask("PEXPIRE k 1").ok();
+    std::thread::sleep(Duration::from_millis(5));
+    let mut c = primary.client();
+    assert!(c.cmd(&["DFAIR.ACQUIRE", "k", "C", "QUEUE", "60000"]).is_null());
+    b.expect_reply(SOON).int();
+    assert_eq!(primary.ask("DFAIR.POSITION k C").int(), 1);
+    refused(&primary, "DFAIR.ACQUIRE k A REQID r", "SPENT");
+    primary.wait_replica_synced(&replica);
+    assert_eq!(primary.digest(), replica.digest());
+    primary.ask("DFAIR.CANCEL k C").ok();
+    primary.ask("DFAIR.RELEASE k B").ok();
+    primary.left_over_check();
 }
 
 #[test]

@@ -147,6 +147,14 @@ impl Machine {
         }
     }
 
+    /// Before an operation on a key: if opening the key removed a value whose time to live is over, applies that loss.
+    /// Reported later, it would pass for the loss of what this operation puts there.
+    pub(crate) fn see_to_loss_of(&mut self, turn: &mut Turn<'_>, key: Key<'_>) {
+        if let Some(lost) = turn.keys.take_lost(key) {
+            self.unlinked(turn, key, Some(lost));
+        }
+    }
+
     /// Whether a value that was unlinked from `key` is gone for good. If it moved, its entry has moved with it.
     fn is_gone(&mut self, turn: &mut Turn<'_>, key: Key<'_>, lost: &Lost) -> bool {
         let is_here = lost.key_id != KeyId::NONE

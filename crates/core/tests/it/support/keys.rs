@@ -59,6 +59,11 @@ impl Store for Keys {
         self.find(key).ok().and_then(|at| self.values[at].1.as_ref())
     }
 
+    fn take_lost(&mut self, key: Key<'_>) -> Option<Lost> {
+        let at = self.unheard.iter().position(|(id, _)| is(id, key))?;
+        Some(self.unheard.remove(at).1)
+    }
+
     fn put(&mut self, key: Key<'_>, resource: Resource) {
         assert!(self.reaches(key), "a new key of another slot");
         assert!(self.find(key).is_err(), "a new value is put only where there is none");

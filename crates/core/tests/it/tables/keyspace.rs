@@ -345,3 +345,34 @@ fn a_replica_that_hears_of_a_rename_late_remembers_no_request_that_is_not_over()
         ",
     );
 }
+
+#[test]
+fn a_place_made_by_the_call_that_finds_the_time_to_live_over_stays() {
+    run_as_here(
+        "DFAIR",
+        "
+          0  c1  ACQUIRE k A REQID r                 => t1
+          1  c2  ACQUIRE k B BLOCK 0                 => parked
+          1  c3  ACQUIRE k C QUEUE 5000              => null
+          2  del k unheard
+        # As after a DEL: A and the place of C are gone, and B is served.
+          2  c4  ACQUIRE k D QUEUE 5000              => null; c2 gets t2
+          3  removals-heard
+          4  c4  POSITION k D                        => 1
+          4  c1  ACQUIRE k A REQID r                 => SPENT
+          5  c2  RELEASE k B                         => 0; dlock:notify:D: granted 0 t3 1 D k
+        ",
+    );
+    run_as_here(
+        "DLATCH",
+        "
+          0  c1  INIT k 1                            => 1
+          1  del k unheard
+          1  c1  INIT k 2                            => 1
+          1  c2  AWAIT k BLOCK 0                     => parked
+          2  removals-heard
+          3  c1  COUNTDOWN k                         => 1
+          3  c1  COUNTDOWN k                         => 0; c2 gets 1
+        ",
+    );
+}
