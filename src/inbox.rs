@@ -7,7 +7,7 @@
 //! that slot's dictionary.
 
 use dlock_core::divergence::Refused;
-use dlock_core::events::keyspace::Lost;
+use dlock_core::events::lost::Lost;
 use dlock_core::key::{Key, Swap};
 use dlock_core::queues::waiter::WaiterId;
 use std::collections::{BTreeSet, VecDeque};

@@ -1,6 +1,6 @@
 //! The core's access to the keys of the server.
 
-use dlock_core::events::keyspace::Lost;
+use dlock_core::events::lost::Lost;
 use dlock_core::key::Key;
 use dlock_core::state::resource::Resource;
 use dlock_core::store::{Lookup, Reach, Store};

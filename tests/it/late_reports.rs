@@ -1,8 +1,6 @@
 //! What the server reports late: removed values that were never indexed, removals that a child process must know, and
 //! connections that are gone.
 
-use std::time::Duration;
-
 use crate::{
     args,
     requests::refused,
@@ -164,10 +162,14 @@ fn a_place_made_by_the_command_that_finds_the_time_to_live_over_stays() {
     primary.ask("DEBUG SET-ACTIVE-EXPIRE 0").ok();
     primary.ask("DFAIR.ACQUIRE k A REQID r").int();
     let mut b = primary.wait("DFAIR.ACQUIRE k B BLOCK 0");
-    primary.ask("PEXPIRE k 1").ok();
-    std::thread::sleep(Duration::from_millis(5));
     let mut c = primary.client();
-    assert!(c.cmd(&["DFAIR.ACQUIRE", "k", "C", "QUEUE", "60000"]).is_null());
+    // Its time is over when the last command opens it, and no other has.
+    let calls = [
+        args!["PEXPIRE", "k", "1"],
+        args!["DEBUG", "SLEEP", "0.02"],
+        args!["DFAIR.ACQUIRE", "k", "C", "QUEUE", "60000"],
+    ];
+    assert!(c.pipeline(&calls)[2].is_null());
     b.expect_reply(SOON).int();
     assert_eq!(primary.ask("DFAIR.POSITION k C").int(), 1);
     refused(&primary, "DFAIR.ACQUIRE k A REQID r", "SPENT");

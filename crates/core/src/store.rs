@@ -1,6 +1,6 @@
 //! The port to the keys.
 
-use crate::events::keyspace::Lost;
+use crate::events::lost::Lost;
 use crate::key::Key;
 use crate::state::resource::Resource;
 

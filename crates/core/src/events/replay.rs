@@ -2,7 +2,7 @@
 
 use crate::divergence::{Divergence, Refused};
 use crate::events::diverged::Source;
-use crate::events::keyspace::Lost;
+use crate::events::lost::Lost;
 use crate::events::tick::RETRY_MS;
 use crate::ids::KeyId;
 use crate::key::Key;

@@ -168,7 +168,7 @@ impl Machine {
                         machine.hand_off(step, resource);
                     }
                     Given::Hold { id, token, how } => {
-                        machine.take_back(step, resource, (id, token), how, &grant);
+                        machine.take_back(step, resource, id, token, how, &grant);
                     }
                 }
                 step.ends_at_most = machine.wide_at_once;
@@ -189,7 +189,8 @@ impl Machine {
         &mut self,
         step: &mut Step<'_>,
         resource: &mut Resource,
-        (id, token): (HoldId, u64),
+        id: HoldId,
+        token: u64,
         how: Taken,
         grant: &InFlight,
     ) {

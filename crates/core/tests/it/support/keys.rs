@@ -1,6 +1,6 @@
 //! Keys in a sorted list, and the part of them that a replica must have, too.
 
-use dlock_core::events::keyspace::Lost;
+use dlock_core::events::lost::Lost;
 use dlock_core::key::Key;
 use dlock_core::kind::Kind;
 use dlock_core::record;

@@ -1,10 +1,11 @@
 //! A machine under test: keys in a map, a clock that only the test moves, and a replica that replays every record.
 
 mod keys;
+mod late;
 mod server;
 
 use dlock_core::events::diverged::Source;
-use dlock_core::events::keyspace::Lost;
+use dlock_core::events::lost::Lost;
 use dlock_core::events::tick::Progress;
 use dlock_core::key::{Key, Swap};
 use dlock_core::regime::Gate;
@@ -222,10 +223,8 @@ impl World {
             }
             seen.wakes.push((client, wake.outcome));
         }
-        if !fx.records.is_empty()
-            && self.unheard_swaps.is_empty()
-            && self.unheard_renames.is_empty()
-        {
+        let has_heard = self.unheard_swaps.is_empty() && self.unheard_renames.is_empty();
+        if !fx.records.is_empty() && has_heard {
             self.check_replica();
         }
         self.fx = fx;
@@ -360,13 +359,7 @@ impl World {
         assert!(here.eq(there), "the replica has what the primary has: {:?}", self.both());
         let mut states = self.keys.digest().filter_map(|(_, digest)| digest);
         assert!(!states.any(|state| state == Digest::Free), "a free lock has no key");
-        if self.keys.unheard.len() == self.replica_keys.unheard.len() {
-            assert_eq!(
-                self.machine.known_requests(now),
-                self.replica.known_requests(now),
-                "the replica remembers as many requests as the primary"
-            );
-        }
+        self.check_known_requests();
         let ttl = (self.keys.with_ttl.len(), self.replica_keys.with_ttl.len());
         assert_eq!(ttl.0, ttl.1, "times to live go on the replica as on the primary");
     }
