@@ -7,8 +7,8 @@
 //! that slot's dictionary.
 
 use dlock_core::divergence::Refused;
-use dlock_core::events::keyspace::Lost;
-use dlock_core::key::Swap;
+use dlock_core::events::lost::Lost;
+use dlock_core::key::{Key, Swap};
 use dlock_core::queues::waiter::WaiterId;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -75,6 +75,8 @@ pub enum Notice {
         name: Box<[u8]>,
         /// The removed value; `None` if it could not be read.
         lost: Option<Lost>,
+        /// The address of that value at the time, to recognise it where it is now.
+        at: Option<Address>,
     },
     /// The server has freed a large value that we removed.
     Freed(Box<Value>),
@@ -242,6 +244,69 @@ pub fn bring(value: Box<Value>) -> Option<Box<Value>> {
         }
     });
     value
+}
+
+/// The address of a value; after the value is freed, another one can have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Address(usize);
+
+impl Address {
+    /// The address of this value.
+    pub fn of(value: &Value) -> Self {
+        Self(std::ptr::from_ref(value).addr())
+    }
+}
+
+/// The database of the last unlinked value, if there is one.
+pub fn last_unlinked_in() -> Option<u32> {
+    INBOX.try_with(|inbox| {
+        inbox.iter().rev().take(LAST).find_map(|notice| match notice {
+            Notice::Unlinked { db, .. } => Some(*db),
+            _ => None,
+        })
+    })?
+}
+
+/// RENAME or MOVE has just brought the value with this address to another key. Its last unlink notice was about that.
+/// Returns whether there is such a notice.
+pub fn follow(value: Address) -> bool {
+    let found = INBOX.try_with(|inbox| {
+        let lost = inbox.iter_mut().rev().take(LAST).find_map(|notice| match notice {
+            Notice::Unlinked { lost: Some(lost), at, .. } if *at == Some(value) => Some(lost),
+            _ => None,
+        })?;
+        lost.follow();
+        Some(())
+    });
+    found.flatten().is_some()
+}
+
+/// Takes what was removed from a key when the running operation opened it.
+pub fn take_lost(key: Key<'_>) -> Option<Lost> {
+    INBOX.try_with(|inbox| {
+        let is_it = |notice: &Notice| {
+            matches!(notice, Notice::Unlinked { db, name, .. }
+                if *db == key.db && **name == *key.name)
+        };
+        let last = inbox.iter().rev().take(LAST).position(is_it)?;
+        match inbox.remove(inbox.len() - 1 - last)? {
+            Notice::Unlinked { lost, .. } => lost,
+            _ => None,
+        }
+    })?
+}
+
+/// Lends the values that were unlinked, with their keys.
+pub fn with_lost<R>(read: impl for<'a> FnOnce(Vec<(Key<'a>, &'a Lost)>) -> R) -> Option<R> {
+    INBOX.try_with(|inbox| {
+        let lost = inbox.iter().filter_map(|notice| match notice {
+            Notice::Unlinked { db, name, lost: Some(lost), .. } => {
+                Some((Key { db: *db, name }, lost))
+            }
+            _ => None,
+        });
+        read(lost.collect())
+    })
 }
 
 /// SWAPDB: notices about a value follow the value to its new database, and are processed after the swap.

@@ -1,6 +1,6 @@
 //! The core's access to the keys of the server.
 
-use dlock_core::events::keyspace::Lost;
+use dlock_core::events::lost::Lost;
 use dlock_core::key::Key;
 use dlock_core::state::resource::Resource;
 use dlock_core::store::{Lookup, Reach, Store};
@@ -8,7 +8,7 @@ use dlock_core::store::{Lookup, Reach, Store};
 use crate::ffi::{
     Args, Content, Ctx, KeyHandle, Level, Mode, Name, OwnedName, Value, Verdict, log,
 };
-use crate::inbox::{self, Notice};
+use crate::inbox::{self, Address, Notice};
 use crate::{cluster, persist, shell};
 
 /// The keys that the running command names, as the server's own strings, so that no copy is needed.
@@ -260,6 +260,11 @@ impl Store for Keys<'_> {
         }
     }
 
+    fn take_lost(&mut self, key: Key<'_>) -> Option<Lost> {
+        let is_missing = matches!(self.open(key).map(KeyHandle::content), Some(Content::Missing));
+        if is_missing && !inbox::is_empty() { inbox::take_lost(key) } else { None }
+    }
+
     fn put(&mut self, key: Key<'_>, resource: Resource) {
         if let Some(handle) = self.open(key) {
             let is_set = handle.set(resource.kind() as usize, resource);
@@ -313,7 +318,8 @@ pub fn unlinked(db: u32, name: &[u8], value: Option<&Value>) {
         // A large value is not copied: the server passes it on when it frees it.
         if persist::is_large(value) { Lost::of_large(value) } else { Lost::of(value) }
     });
-    inbox::push(Notice::Unlinked { db, name: name.into(), lost });
+    let at = value.map(Address::of);
+    inbox::push(Notice::Unlinked { db, name: name.into(), lost, at });
 }
 
 /// The server has freed a large value on the main thread. Returns it if there is nothing left to do for it.

@@ -279,12 +279,15 @@ fn parts(value: &Value) -> usize {
     }
 }
 
-/// Saves the data outside keys, string by string: the largest token and the finished requests. Saves nothing if a
+/// Saves the data outside keys, string by string: the largest token and the finished requests, also those of values
+/// that the server removed in this turn of its loop. Saves nothing if a
 /// restart or a replica would not miss it, so that a file without locks can be loaded without the module. Also runs
 /// in forked children.
 pub fn aux_save(put: impl FnMut(&[u8])) {
     let now = Now { mono: Instant(ffi::monotonic_us()), wall_us: ffi::wall_us() };
-    let _ = shell::with(|shell| shell.machine.save_beside(now, put));
+    let _ = inbox::with_lost(|lost| {
+        shell::with(|shell| shell.machine.save_beside(now, lost.into_iter(), put))
+    });
 }
 
 /// Reads what [`aux_save`] wrote. `false` refuses the file.

@@ -253,7 +253,7 @@ fn apply_notice(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, facts: BatchFact
             Detached::Unknown => {}
         },
         Notice::Undelivered(waiter) => undelivered(ctx, allowed, waiter),
-        Notice::Unlinked { db, name, lost } => on_keys(ctx, allowed, |shell, turn| {
+        Notice::Unlinked { db, name, lost, .. } => on_keys(ctx, allowed, |shell, turn| {
             let key = Key { db, name: &name };
             shell.machine.unlinked(turn, key, lost);
         }),

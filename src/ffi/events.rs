@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use dlock_core::key::Swap;
 use redis_module::raw;
 
-use crate::inbox::{self, Load, Notice};
+use crate::inbox::{self, Address, Load, Notice};
 
 use super::codes::{OK, ok};
 use super::ctx::Ctx;
 use super::guard;
+use super::key::{Content, KeyHandle, Mode};
 use super::name::Name;
 
 /// The events subscribed to. Their numbers are the same in Redis and Valkey (those above 17 are not).
@@ -161,6 +162,31 @@ unsafe fn notice(event: u64, subevent: u64, data: *mut c_void) -> Option<Notice>
     }
 }
 
+/// Notes for the value that has just been brought to `key` that it was not removed. RENAME stays in its database. MOVE
+/// does not, and not every server tells into which one: Valkey 9 reports a wrong one inside MULTI.
+fn follow_to(key: Name<'_>, is_rename: bool) {
+    let (Some(ctx), Some(from)) = (super::ctx::module_ctx(), inbox::last_unlinked_in()) else {
+        return;
+    };
+    let is_in = |db| {
+        let address = ctx.with_db(db, |ctx| {
+            let mut handle = KeyHandle::open(ctx, key, Mode::Peek);
+            match handle.content() {
+                Content::Here(_, value) => Some(Address::of(value)),
+                Content::Missing | Content::WrongType => None,
+            }
+        });
+        address.flatten().is_some_and(inbox::follow)
+    };
+    if is_rename {
+        is_in(from);
+        return;
+    }
+    let sizes = (0..).map_while(|db| Some((db, ctx.db_size(db)?)));
+    let mut used = sizes.filter(|&(db, size)| db != from && size > 0);
+    let _ = used.any(|(db, _)| is_in(db));
+}
+
 /// Called for every generic event of the server (DEL, EXPIRE, …): one comparison unless a value of ours moved.
 unsafe extern "C" fn keyspace_event(
     _ctx: *mut raw::RedisModuleCtx,
@@ -179,6 +205,7 @@ unsafe extern "C" fn keyspace_event(
         }
         UNLINKED.store(false, Ordering::Relaxed);
         if let Some(key) = key {
+            follow_to(key, event == c"rename_to");
             inbox::push(Notice::Moved { name: key.bytes().into() });
         }
     });

@@ -49,6 +49,7 @@ mod hostile;
 mod keyspace;
 mod large_values;
 mod latch;
+mod late_reports;
 mod latency;
 mod leave;
 mod lock;

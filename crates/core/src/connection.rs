@@ -1,7 +1,7 @@
 //! What the machine knows of connections: the waiters and bindings that end with each of them.
 
 use crate::ids::{ALONE, HoldId, HoldRef, KeyId, WaiterSlot};
-use crate::queues::waiter::HashKeys;
+use crate::queues::waiter::{HashKeys, WaiterId};
 use crate::state::debris::Debris;
 use crate::time::LeaseInstant;
 use alloc::collections::{BTreeSet, VecDeque};
@@ -14,8 +14,8 @@ use hashbrown::HashMap;
 pub struct Connection {
     /// Its waiters, by slot.
     pub waiters: BTreeSet<WaiterSlot>,
-    /// The waiter slot of its blocked call, if any.
-    pub parked: Option<WaiterSlot>,
+    /// The id of its blocked call, if any. Not a slot: a slot serves another waiter later.
+    pub parked: Option<WaiterId>,
     /// The holds bound to it, by key.
     pub bindings: BTreeSet<HoldRef>,
     /// It let a grant expire unclaimed and sent nothing since: its waiters are skipped.
@@ -162,19 +162,25 @@ impl Connections {
         }));
     }
 
-    /// Notes a waiter of `client`.
-    pub fn add_waiter(&mut self, client: u64, waiter: WaiterSlot, parked: bool) {
+    /// Notes a waiter of `client`, and whether it is the blocked call of this connection.
+    pub fn add_waiter(&mut self, client: u64, waiter: WaiterId, is_parked: bool) {
         let connection = self.known.entry(client).or_default();
-        connection.waiters.insert(waiter);
-        if parked {
+        connection.waiters.insert(waiter.slot());
+        if is_parked {
             connection.parked = Some(waiter);
         }
+    }
+
+    /// The blocked call of `client`, unless the connection is closed.
+    pub fn blocked_call(&self, client: u64) -> Option<WaiterId> {
+        let connection = self.known.get(&client)?;
+        connection.parked.filter(|_| connection.gone_at.is_none())
     }
 
     /// The call of `waiter` on `client` is no longer blocked; the waiter stays.
     pub fn unpark(&mut self, client: u64, waiter: WaiterSlot) {
         if let Some(connection) = self.known.get_mut(&client)
-            && connection.parked == Some(waiter)
+            && connection.parked.is_some_and(|call| call.slot() == waiter)
         {
             connection.parked = None;
         }

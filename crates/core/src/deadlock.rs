@@ -137,10 +137,11 @@ impl Machine {
         forward: &dyn Fn(&mut Turn<'_>, &mut Search<'_>) -> Option<String>,
     ) -> Found {
         let run = |turn: &mut Turn<'_>, budget: &mut Budget, only: Option<Waiting>| {
-            let text = forward(turn, &mut Search::new(self, owner, budget, only));
-            match text {
+            let mut search = Search::new(self, owner, budget, only);
+            match forward(turn, &mut search) {
                 Some(text) => Found::Cycle(text),
-                None if budget.is_exceeded() => Found::Exceeded,
+                None if search.is_exceeded() => Found::Exceeded,
+                None if search.is_unsure => Found::Unsure,
                 None => Found::Nothing,
             }
         };
@@ -173,18 +174,15 @@ impl Machine {
         Wait { goes_first, own, stays, is_old }
     }
 
-    /// The result of a check. While a flush is being drained, queues list holders that hold nothing any more: then a
-    /// cycle proves nothing, and the call waits.
+    /// The result of a check.
     fn conclude(&mut self, budget: &Budget, found: Found) -> Option<String> {
         self.searched += budget.spent() as u64;
-        let proves_nothing = matches!(found, Found::Cycle(_)) && self.is_flushing();
         // Entries that are not waiters yet wait unseen.
-        let is_exceeded =
-            matches!(found, Found::Exceeded) || proves_nothing || self.waits.backlog() > 0;
-        self.counters.deadlock_searches_cut += u64::from(is_exceeded);
+        let is_cut = matches!(found, Found::Exceeded | Found::Unsure) || self.waits.backlog() > 0;
+        self.counters.deadlock_searches_cut += u64::from(is_cut);
         match found {
-            Found::Cycle(text) if !proves_nothing => Some(text),
-            Found::Cycle(_) | Found::Nothing | Found::Exceeded => None,
+            Found::Cycle(text) => Some(text),
+            Found::Nothing | Found::Unsure | Found::Exceeded => None,
         }
     }
 }
@@ -194,6 +192,8 @@ enum Found {
     /// The text of a cycle.
     Cycle(String),
     Nothing,
+    /// None through the queues whose holders are known: a flush has not been drained.
+    Unsure,
     /// The budget ended first.
     Exceeded,
 }

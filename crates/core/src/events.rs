@@ -7,6 +7,7 @@ pub mod diverged;
 pub(crate) mod flush;
 pub(crate) mod former;
 pub mod keyspace;
+pub mod lost;
 pub(crate) mod removed;
 pub mod replay;
 pub mod tick;

@@ -11,7 +11,7 @@ use crate::ids::{ALONE, HoldId, HoldRef, KeyId, WaiterSlot};
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::observe::token_of;
-use crate::pending::in_flight::{Given, Part};
+use crate::pending::in_flight::{Given, Part, Taken};
 use crate::queues::waiter::{Demand, WaitState, Waiter};
 use crate::requests::{Asks, Call};
 use crate::spent::Use;
@@ -135,7 +135,7 @@ impl Machine {
             self.observe_grant(step, resource.kind(), &waiter.entry, token_of(id, token));
             if waiter.wait_state.is_parked() {
                 step.fx.wake(waiter.id, outcome);
-                let given = Given::Hold { id, token, entered: false };
+                let given = Given::Hold { id, token, how: Taken::New };
                 self.send(&waiter, [Part::new(resource.kind(), step.key, given)].into());
             } else {
                 self.leave_unclaimed(step, &waiter, id, &mut hold);

@@ -162,7 +162,7 @@ impl Machine {
         ensure(is_absent || listed != is_member, || {
             format!("the connection of {owner:?} knows it")
         })?;
-        let blocked = connection.is_some_and(|known| known.parked == Some(slot));
+        let blocked = connection.is_some_and(|known| known.parked == Some(waiter.id));
         ensure(is_parked == blocked, || {
             format!("the connection of {owner:?} knows whether it is blocked on it")
         })?;

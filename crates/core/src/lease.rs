@@ -95,10 +95,13 @@ impl Leases {
         Some(Key { db: self.database_of(entry), name: &entry.name })
     }
 
-    /// The entry under `id` if it is the one of `key`.
+    /// The entry under `id` if it is the one of `key`, where a value names this entry: it is not missed any more.
     pub fn of_key(&mut self, id: KeyId, key: Key<'_>) -> Option<&mut Entry> {
         let home = self.home(key.db);
-        self.entries.get_mut(id).filter(|entry| entry.home == home && *entry.name == *key.name)
+        let found = self.entries.get_mut(id);
+        let entry = found.filter(|entry| entry.home == home && *entry.name == *key.name)?;
+        entry.is_missed = false;
+        Some(entry)
     }
 
     fn home(&self, db: u32) -> u32 {
@@ -217,5 +220,23 @@ impl Leases {
     /// Forgets everything.
     pub fn clear(&mut self) {
         *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_whose_value_was_found_again_is_missed_from_the_beginning() {
+        let mut leases = Leases::default();
+        let key = Key { db: 0, name: b"k" };
+        let id = leases.enter(key, Kind::Lock, 0);
+        leases.miss(id, LeaseInstant(1));
+        assert!(leases.of_key(id, key).is_some());
+        leases.miss(id, LeaseInstant(2));
+        assert!(leases.get(id).is_some(), "the report of a later removal needs it");
+        leases.miss(id, LeaseInstant(3));
+        assert!(leases.get(id).is_none());
     }
 }

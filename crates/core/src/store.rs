@@ -1,5 +1,6 @@
 //! The port to the keys.
 
+use crate::events::lost::Lost;
 use crate::key::Key;
 use crate::state::resource::Resource;
 
@@ -45,6 +46,11 @@ pub trait Store {
     /// The value of `key`, if it is one of ours, for a look that changes nothing: in a server it neither removes a key
     /// whose time to live is over, nor asks whether the key is on another node. It works while nothing may be written.
     fn peek(&mut self, key: Key<'_>) -> Option<&Resource>;
+    /// Opens `key`. If that removes a value, because its time to live is over, the operation gets here what the server
+    /// would report to the machine only later.
+    fn take_lost(&mut self, _key: Key<'_>) -> Option<Lost> {
+        None
+    }
     /// Puts a new value under `key`, which must be missing.
     fn put(&mut self, key: Key<'_>, resource: Resource);
     /// Removes the value under `key`, which must exist.

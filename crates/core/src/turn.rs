@@ -131,6 +131,7 @@ impl Machine {
             self.see_to_exchange_of(turn.keys, key);
             self.see_to_flush_of(turn, key);
         }
+        self.see_to_loss_of(turn, key);
         let mut fresh;
         let (resource, is_there) = match turn.keys.get(key) {
             Lookup::Here(resource) if resource.kind() == kind => (resource, true),

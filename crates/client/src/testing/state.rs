@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
 use dlock_core::effects::{Effects, Outcome};
-use dlock_core::events::keyspace::Lost;
+use dlock_core::events::lost::Lost;
 use dlock_core::events::tick::Progress;
 use dlock_core::key::Key;
 use dlock_core::machine::{Machine, Settings};

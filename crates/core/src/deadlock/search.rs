@@ -65,6 +65,8 @@ pub(super) struct Search<'a> {
     waits: bool,
     /// No other owner leads to the caller.
     only: Option<Waiting>,
+    /// It left out queues whose holders are not known now.
+    pub(super) is_unsure: bool,
 }
 
 impl<'a> Search<'a> {
@@ -91,6 +93,7 @@ impl<'a> Search<'a> {
             budget,
             waits: false,
             only,
+            is_unsure: false,
         }
     }
 
@@ -183,6 +186,11 @@ impl<'a> Search<'a> {
                 // The queue has ended with its key.
                 continue;
             }
+            if self.machine.is_before_flush(waiter.queue, queue) {
+                // It may list holders that hold nothing any more.
+                self.is_unsure = true;
+                continue;
+            }
             let demand = waiter.ask.demand;
             let target = Target { kind: queue.kind, key: queue.key(), demand };
             // One pass over the readers of a key reaches all of them, for every waiting writer.
@@ -227,12 +235,31 @@ impl<'a> Search<'a> {
             }
             self.waits = true;
         }
+        if self.is_before_flush(target.key) {
+            self.is_unsure = true;
+            return None;
+        }
         for owner in self.in_front(now, index, target, behind) {
             if let Some(text) = self.reach(index, target.key, &owner) {
                 return Some(text);
             }
         }
         None
+    }
+
+    /// Whether its budget has ended.
+    pub(super) fn is_exceeded(&self) -> bool {
+        self.budget.is_exceeded()
+    }
+
+    /// Whether a flush or a swap has not been applied to the waiters of this key.
+    fn is_before_flush(&self, key: Key<'_>) -> bool {
+        let machine = self.machine;
+        machine.is_flushing()
+            && machine.waits().queue_of(key).is_some_and(|id| {
+                let queue = machine.waits().queue(id);
+                queue.is_some_and(|queue| machine.is_before_flush(id, queue))
+            })
     }
 
     /// Whether the caller would have to wait behind a waiter that counts: to read, behind a waiting writer.

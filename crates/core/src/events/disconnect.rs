@@ -95,10 +95,11 @@ impl Machine {
     /// is skipped, so the waiters behind it are served.)
     fn lose_connection(&mut self, slot: WaiterSlot, lease: LeaseInstant) {
         let Some(waiter) = self.waits.get(slot) else { return };
-        let queue = waiter.queue;
+        let (queue, client) = (waiter.queue, waiter.client);
         let is_fair = self.waits.queue(queue).is_some_and(Queue::is_durable);
         match waiter.ask.queue_ms.or(is_fair.then_some(self.settings.fair_grace_ms)) {
             Some(ms) => {
+                self.connections.unpark(client, slot);
                 self.waits.set_wait_state(slot, WaitState::Disconnected { until: lease + ms });
             }
             None => {

@@ -2,6 +2,7 @@
 
 use crate::divergence::{Divergence, Refused};
 use crate::events::diverged::Source;
+use crate::events::lost::Lost;
 use crate::events::tick::RETRY_MS;
 use crate::ids::KeyId;
 use crate::key::Key;
@@ -132,10 +133,20 @@ impl Machine {
     }
 
     /// Gives `put` the strings of [`record::encode_beside`], unless there is nothing to save: no token
-    /// ([`Machine::token_floor`]) and no request that is over.
-    pub fn save_beside(&self, now: Now, put: impl FnMut(&[u8])) {
+    /// ([`Machine::token_floor`]) and no request that is over. `lost` are the values that were unlinked, and of which
+    /// this machine has not learnt ([`Machine::unlinked`]).
+    pub fn save_beside<'l>(
+        &self,
+        now: Now,
+        lost: impl Iterator<Item = (Key<'l>, &'l Lost)>,
+        put: impl FnMut(&[u8]),
+    ) {
         let (lease, limits) = (self.regime.lease(now.mono), self.request_limits());
-        let more = self.requests_of_removed();
+        let mut more = self.requests_of_removed();
+        if limits.keep_ms > 0 && limits.most > 0 {
+            let spent = lost.flat_map(|(key, lost)| lost.spent().map(move |spent| (key, spent)));
+            more.extend(spent.map(|(key, (name, what))| (self.spent.print(key, name), what)));
+        }
         let standing = self.standing_as_sent();
         let has_any = standing.divergence.is_any()
             || standing.level > Level::FIRST

@@ -5,7 +5,7 @@ use crate::ids::{ALONE, HoldId, HoldRef};
 use crate::key::{Key, Swap};
 use crate::kind::Kind;
 use crate::machine::{End, Machine};
-use crate::pending::in_flight::{Given, InFlight, Kept, Part, Stays};
+use crate::pending::in_flight::{Given, InFlight, Kept, Part, Stays, Taken};
 use crate::queues::waiter::{NewWaiter, Position, WaitState, Waiter, WaiterId};
 use crate::requests::{Asks, Call};
 use crate::spent::Use;
@@ -167,8 +167,8 @@ impl Machine {
                         machine.unspend(step, Call::without_owner(request, Asks::Take(n)));
                         machine.hand_off(step, resource);
                     }
-                    Given::Hold { id, token, entered } => {
-                        machine.take_back(step, resource, id, token, entered, &grant);
+                    Given::Hold { id, token, how } => {
+                        machine.take_back(step, resource, id, token, how, &grant);
                     }
                 }
                 step.ends_at_most = machine.wide_at_once;
@@ -191,7 +191,7 @@ impl Machine {
         resource: &mut Resource,
         id: HoldId,
         token: u64,
-        entered: bool,
+        how: Taken,
         grant: &InFlight,
     ) {
         let Some(hold) = resource.hold(id).filter(|hold| hold.token == token) else { return };
@@ -201,16 +201,28 @@ impl Machine {
             let call = Call { kind, mode: None, owner: &owner, id: request, asks: Asks::Cancel };
             self.spend(step, call, Use::Cancelled(0));
         }
-        if hold.answers != 0 || entered {
-            // A client knows this hold. If it was not entered a second time, nothing else is to do.
-            if hold.count > 1 && id_is_counted(resource) {
-                resource.change_hold(id, |hold| {
-                    hold.count -= 1;
-                    // The next copy is counted.
-                    hold.forget(request);
-                });
-                step.dirty = true;
-            }
+        if how == Taken::Known {
+            // It gave the owner nothing that another call had not given.
+            return;
+        }
+        let is_known = how == Taken::Entered || hold.answers != 0;
+        if is_known && id_is_counted(resource) && hold.count > 1 {
+            resource.change_hold(id, |hold| {
+                hold.count -= 1;
+                // The next copy is counted.
+                hold.forget(request);
+            });
+            step.dirty = true;
+            return;
+        }
+        if how == Taken::Entered {
+            // The owner has released the hold as often as it knows to have entered it: only this grant is left.
+            resource.change_hold(id, |hold| hold.forget(request));
+            self.end_hold(step, resource, id, End::Released);
+            self.hand_off(step, resource);
+            return;
+        }
+        if is_known {
             return;
         }
         let claim_ms = match &grant.stays {

@@ -67,8 +67,7 @@ impl Machine {
         };
         let waiter = nameless(turn.caller.client, wait_state, turn.now.mono, ask);
         let slot = self.waits.join_observers(key, kind, token, waiter);
-        self.connections.add_waiter(turn.caller.client, slot, true);
-        turn.fx.parked = self.waits.get(slot).map(|waiter| waiter.id);
+        turn.fx.parked = self.note_waiter(slot);
     }
 
     /// The hold of a lock has ended.

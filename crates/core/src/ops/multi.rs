@@ -138,11 +138,11 @@ impl Machine {
             let outcome = self.on_key(turn, Kind::Lock, key, |machine, step, resource| {
                 machine.take_one(step, resource, terms)
             });
-            let Ok((Outcome::Token(token), entered)) = outcome else {
+            let Ok((Outcome::Token(token), how)) = outcome else {
                 debug_assert!(false, "a key that was there to be taken a moment ago");
                 return Err(self.give_back_all(turn, &done));
             };
-            done.push((key, token, entered));
+            done.push((key, token, how));
         }
         Ok(done.into_iter().map(|(_, token, _)| token).collect())
     }

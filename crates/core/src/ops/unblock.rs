@@ -15,14 +15,14 @@ impl Machine {
         } else {
             Outcome::Null
         };
-        let parked = self.connections.get(call.client).and_then(|connection| connection.parked);
-        let found = parked.and_then(|slot| self.waits.get(slot));
-        let Some((slot, waiter)) = parked.zip(found) else {
+        let blocked = self.connections.blocked_call(call.client);
+        let Some(waiter) = blocked.and_then(|id| self.waits.by_id(id)) else {
             let was_former = self.unblock_former(call.client, &outcome, turn.fx);
             turn.fx.reply = Some(Outcome::Count(u64::from(was_former)));
             return;
         };
         let outcome = self.answer_of(waiter).unwrap_or(outcome);
+        let slot = waiter.id.slot();
         turn.fx.wake(waiter.id, outcome);
         self.observe_giving_up(turn.keys, turn.now, slot, GivesUp::Unblocked);
         self.stop_waiting(slot);

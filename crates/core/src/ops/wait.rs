@@ -6,7 +6,7 @@ use crate::ids::{QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::queues::waiter::{NewWaiter, Position, WaitRequest, WaitState};
+use crate::queues::waiter::{NewWaiter, Position, WaitRequest, WaitState, WaiterId};
 use crate::state::fair::QueueEntry;
 use crate::state::hold::{Notify, channel};
 use crate::terms::Terms;
@@ -35,7 +35,7 @@ impl Machine {
                 position == Position::Back || self.waits.ahead_of(slot).next().is_none();
             if has.keeps_position_for(ask.demand) && stands_well {
                 self.replace(step.key, slot, step.caller.client, wait_state, ask, step.fx);
-                self.connections.add_waiter(step.caller.client, slot, wait_state.is_parked());
+                self.note_waiter(slot);
                 return Ok(slot);
             }
             self.evict(step.key, slot, terms.reqid, step.fx);
@@ -48,8 +48,17 @@ impl Machine {
             position,
         };
         let slot = self.waits.join(step.key, kind, new_waiter);
-        self.connections.add_waiter(step.caller.client, slot, wait_state.is_parked());
+        self.note_waiter(slot);
         Ok(slot)
+    }
+
+    /// Tells the connection of a new waiter that it has it, and whether the waiter is its blocked call. Returns the id
+    /// of that call.
+    pub(crate) fn note_waiter(&mut self, slot: WaiterSlot) -> Option<WaiterId> {
+        let waiter = self.waits.get(slot)?;
+        let (id, is_parked) = (waiter.id, waiter.wait_state.is_parked());
+        self.connections.add_waiter(waiter.client, id, is_parked);
+        is_parked.then_some(id)
     }
 
     /// Parks a call without an owner at the end of the queue. `LIMIT` if too many wait.
@@ -61,10 +70,8 @@ impl Machine {
         fx: &mut Effects,
     ) -> Result<(), Outcome> {
         self.has_room(key, 1)?;
-        let client = waiter.client;
         let slot = self.waits.join(key, kind, waiter);
-        self.connections.add_waiter(client, slot, true);
-        fx.parked = self.waits.get(slot).map(|waiter| waiter.id);
+        fx.parked = self.note_waiter(slot);
         fx.note(key, Event::Wait);
         Ok(())
     }

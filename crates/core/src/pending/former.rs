@@ -28,7 +28,7 @@ impl Former {
 
     /// The slot of the blocked call on a connection.
     pub fn call_of(&self, client: u64) -> Option<WaiterSlot> {
-        let slot = self.connections.get(client)?.parked?;
-        self.waits.get(slot).is_some_and(|waiter| waiter.client == client).then_some(slot)
+        let call = self.connections.get(client)?.parked?;
+        self.waits.by_id(call).map(|_| call.slot())
     }
 }

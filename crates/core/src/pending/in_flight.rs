@@ -56,14 +56,25 @@ pub(crate) struct Part {
     pub is_known: bool,
 }
 
+/// What a grant did to the hold that it names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// The hold began.
+    New,
+    /// The owner held it already, and holds it once more.
+    Entered,
+    /// The owner held it already, and holds it as often as before: it claimed the hold, or repeated a request.
+    Known,
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Given {
     /// A hold, by its fencing token (0 for permits).
     Hold {
         id: HoldId,
         token: u64,
-        /// The owner held it already: the grant added one to its count.
-        entered: bool,
+        /// What the grant did to it.
+        how: Taken,
     },
     /// This number of permits without an owner.
     Taken(u32),

@@ -201,6 +201,8 @@ impl Table {
             ["del", k] => world.unlink(key(name(k)), false),
             ["over", k] => world.unlink(key(name(k)), true),
             ["rename", from, to] => world.rename(key(name(from)), key(name(to))),
+            ["rename", from, to, "unheard"] => world.rename_unheard(key(name(from)), key(name(to))),
+            ["renames-heard"] => world.hear_of_renames(),
             ["move", k, to] => {
                 let to = Key { db: number(to), name: name(k).as_bytes() };
                 world.rename(key(name(k)), to)
@@ -223,6 +225,7 @@ impl Table {
             ["promote"] => world.step(|machine, turn| machine.promote(turn.now)),
             ["restart"] => world.restart(Saved::Aof),
             ["restart", "rdb"] => world.restart(Saved::Rdb),
+            ["restart", "rdb", "unindexed"] => world.restart_unindexed(Saved::Rdb),
             _ => {
                 self.arrange(words);
                 return String::new();

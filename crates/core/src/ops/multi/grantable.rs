@@ -9,7 +9,7 @@ use crate::ids::{ALONE, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::{End, Machine};
-use crate::pending::in_flight::{Given, Part};
+use crate::pending::in_flight::{Given, Part, Taken};
 use crate::queues::waiter::{Waiter, WaiterId};
 use crate::state::lock::Lock;
 use crate::state::resource::Resource;
@@ -143,15 +143,15 @@ impl Machine {
                 self.on_key_alone(turn, Kind::Lock, key, usize::MAX, |m, step, resource| {
                     m.take_one(step, resource, waiter.terms())
                 });
-            let Ok((Outcome::Token(token), entered)) = outcome else {
+            let Ok((Outcome::Token(token), how)) = outcome else {
                 debug_assert!(false, "a key that was there to be taken a moment ago");
-                let taken: Vec<(Key<'_>, u64, bool)> = parts.iter().filter_map(taken).collect();
+                let taken: Vec<(Key<'_>, u64, Taken)> = parts.iter().filter_map(taken).collect();
                 let fault = self.give_back_all(turn, &taken);
                 turn.fx.wake(waiter.id, fault);
                 return;
             };
             tokens.push(token);
-            let given = Given::Hold { id: ALONE, token, entered };
+            let given = Given::Hold { id: ALONE, token, how };
             parts.push(Part::new(Kind::Lock, key, given));
         }
         self.counters.grants_after_waiting += 1;
@@ -164,40 +164,47 @@ impl Machine {
         self.send(&waiter, parts);
     }
 
-    /// Takes a key that was found free. Returns whether its owner held it already.
+    /// Takes a key that was found free.
     pub(crate) fn take_one(
         &mut self,
         step: &mut Step<'_>,
         resource: &mut Resource,
         terms: Terms<'_>,
-    ) -> (Outcome, bool) {
+    ) -> (Outcome, Taken) {
         if let Some(id) = own_hold(resource, terms.owner, terms.reqid, terms.demand) {
-            return (self.acquire_again(step, resource, id, terms), true);
+            let before = resource.hold(id).map(|hold| hold.count);
+            let outcome = self.acquire_again(step, resource, id, terms);
+            let is_counted = resource.hold(id).map(|hold| hold.count) != before;
+            return (outcome, if is_counted { Taken::Entered } else { Taken::Known });
         }
         // A queue in which all entries are gone needs no holder: a new waiter learns the holder when it joins.
         step.overtakes = self.waits.queue_of(step.key).filter(|&id| self.waits.has_waiters(id));
-        (self.grant_caller(step, resource, terms), false)
+        (self.grant_caller(step, resource, terms), Taken::New)
     }
 
     /// Rolls back what a call for several keys took before it met a key that it cannot have. `taken` has each key with
-    /// the token of the hold, and whether the owner held it before. Returns the answer to the call.
+    /// the token of the hold. Returns the answer to the call.
     #[cold]
     pub(crate) fn give_back_all(
         &mut self,
         turn: &mut Turn<'_>,
-        taken: &[(Key<'_>, u64, bool)],
+        taken: &[(Key<'_>, u64, Taken)],
     ) -> Outcome {
-        for &(key, token, entered) in taken {
+        for &(key, token, how) in taken {
             // If the key has another type by now, there is nothing to roll back.
             let _ = self.on_key(turn, Kind::Lock, key, |machine, step, resource| {
                 let hold = resource.hold(ALONE).filter(|hold| hold.token == token);
                 let Some(count) = hold.map(|hold| hold.count) else { return };
-                if entered && count > 1 {
-                    resource.change_hold(ALONE, |hold| hold.count -= 1);
-                    step.dirty = true;
-                } else {
-                    machine.end_hold(step, resource, ALONE, End::Returned);
-                    machine.hand_off(step, resource);
+                match how {
+                    Taken::Known => {}
+                    Taken::Entered if count > 1 => {
+                        resource.change_hold(ALONE, |hold| hold.count -= 1);
+                        step.dirty = true;
+                    }
+                    Taken::Entered | Taken::New => {
+                        machine.end_hold(step, resource, ALONE, End::Returned);
+                        machine.hand_off(step, resource);
+                    }
                 }
             });
         }
@@ -214,8 +221,8 @@ pub(crate) struct Member {
     pub is_fresh: bool,
 }
 
-/// What a call for several keys took of one key: the token, and whether the owner held it before.
-fn taken(part: &Part) -> Option<(Key<'_>, u64, bool)> {
-    let Given::Hold { token, entered, .. } = part.given else { return None };
-    Some((Key { db: part.db, name: &part.name }, token, entered))
+/// What a call for several keys took of one key.
+fn taken(part: &Part) -> Option<(Key<'_>, u64, Taken)> {
+    let Given::Hold { token, how, .. } = part.given else { return None };
+    Some((Key { db: part.db, name: &part.name }, token, how))
 }

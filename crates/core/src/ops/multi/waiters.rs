@@ -63,8 +63,7 @@ impl Machine {
             members.push(slot);
         }
         if let Some(&first) = members.first() {
-            self.connections.add_waiter(turn.caller.client, first, true);
-            turn.fx.parked = self.waits.get(first).map(|waiter| waiter.id);
+            turn.fx.parked = self.note_waiter(first);
         }
         self.waits.unite(members.clone(), takes_any);
         Ok(members)

@@ -1,6 +1,6 @@
 //! Keys in a sorted list, and the part of them that a replica must have, too.
 
-use dlock_core::events::keyspace::Lost;
+use dlock_core::events::lost::Lost;
 use dlock_core::key::Key;
 use dlock_core::kind::Kind;
 use dlock_core::record;
@@ -22,6 +22,8 @@ pub struct Keys {
     pub slot: Option<usize>,
     /// The server takes no writes: keys may only be looked at.
     pub is_shut: bool,
+    /// Removed keys of which the machine has not learnt, with what was lost.
+    pub(super) unheard: Vec<(Id, Lost)>,
 }
 
 /// The slot of a key in the cluster of the tests: its first byte.
@@ -55,6 +57,11 @@ impl Store for Keys {
     fn peek(&mut self, key: Key<'_>) -> Option<&Resource> {
         assert!(self.reaches(key), "a look at a key of another slot");
         self.find(key).ok().and_then(|at| self.values[at].1.as_ref())
+    }
+
+    fn take_lost(&mut self, key: Key<'_>) -> Option<Lost> {
+        let at = self.unheard.iter().position(|(id, _)| is(id, key))?;
+        Some(self.unheard.remove(at).1)
     }
 
     fn put(&mut self, key: Key<'_>, resource: Resource) {
@@ -105,7 +112,8 @@ impl Keys {
     /// RENAME of the key. Returns what was unlinked from the new name, and from the old one.
     pub fn rename(&mut self, from: Key<'_>, to: Key<'_>) -> [Option<Lost>; 2] {
         let Some(value) = self.take(from) else { return [self.free(to), None] };
-        let moved = value.as_ref().map(|value| self.lost(value));
+        let mut moved = value.as_ref().map(|value| self.lost(value));
+        moved.iter_mut().for_each(Lost::follow);
         let lost = [self.free(to), moved];
         self.insert(to, value);
         lost
@@ -119,6 +127,18 @@ impl Keys {
             lost.bring(Box::new(value));
         }
         Some(lost)
+    }
+
+    /// RENAME of the key, of which the machine has not learnt.
+    pub fn rename_unheard(&mut self, from: Key<'_>, to: Key<'_>) {
+        for (key, lost) in [to, from].into_iter().zip(self.rename(from, to)) {
+            self.unheard.extend(lost.map(|lost| (own(key), lost)));
+        }
+    }
+
+    /// The removals of which the machine has not learnt.
+    pub fn unheard(&self) -> impl Iterator<Item = (Key<'_>, &Lost)> {
+        self.unheard.iter().map(|((db, name), lost)| (Key { db: *db, name }, lost))
     }
 
     fn lost(&self, value: &Resource) -> Lost {

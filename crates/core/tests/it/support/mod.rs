@@ -1,15 +1,17 @@
 //! A machine under test: keys in a map, a clock that only the test moves, and a replica that replays every record.
 
 mod keys;
+mod late;
 mod server;
 
 use dlock_core::events::diverged::Source;
+use dlock_core::events::lost::Lost;
 use dlock_core::events::tick::Progress;
 use dlock_core::key::{Key, Swap};
 use dlock_core::regime::Gate;
 use dlock_core::turn::{Caller, Turn};
-use keys::slot_of;
 pub use keys::{Digest, Keys};
+use keys::{Id, slot_of};
 pub use server::{AfterEvents, Saved};
 
 use dlock_core::effects::{Effects, Event, Outcome};
@@ -87,8 +89,8 @@ pub struct World {
     permits: u128,
     /// SWAPDB calls of which the machine of the replica has not learnt yet.
     unheard_swaps: Vec<Swap>,
-    /// Removed keys of which the machines have not learnt, with what was lost on each server.
-    unheard_removals: Vec<(u32, Vec<u8>, [Option<dlock_core::events::keyspace::Lost>; 2])>,
+    /// RENAME calls of which the machine of the replica has not learnt yet: the names, and what was unlinked.
+    unheard_renames: Vec<(Id, Id, Lost)>,
     /// Calls that are blocked now, with their connections.
     pub blocked: BTreeMap<WaiterId, u64>,
     /// Grants that were sent and have not arrived.
@@ -116,7 +118,7 @@ impl World {
             fx: Effects::default(),
             permits: 0,
             unheard_swaps: Vec::new(),
-            unheard_removals: Vec::new(),
+            unheard_renames: Vec::new(),
             blocked: BTreeMap::new(),
             sent: Vec::new(),
             caller: None,
@@ -221,7 +223,8 @@ impl World {
             }
             seen.wakes.push((client, wake.outcome));
         }
-        if !fx.records.is_empty() && self.unheard_swaps.is_empty() {
+        let has_heard = self.unheard_swaps.is_empty() && self.unheard_renames.is_empty();
+        if !fx.records.is_empty() && has_heard {
             self.check_replica();
         }
         self.fx = fx;
@@ -356,11 +359,7 @@ impl World {
         assert!(here.eq(there), "the replica has what the primary has: {:?}", self.both());
         let mut states = self.keys.digest().filter_map(|(_, digest)| digest);
         assert!(!states.any(|state| state == Digest::Free), "a free lock has no key");
-        assert_eq!(
-            self.machine.known_requests(now),
-            self.replica.known_requests(now),
-            "the replica remembers as many requests as the primary"
-        );
+        self.check_known_requests();
         let ttl = (self.keys.with_ttl.len(), self.replica_keys.with_ttl.len());
         assert_eq!(ttl.0, ttl.1, "times to live go on the replica as on the primary");
     }

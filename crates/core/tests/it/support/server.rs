@@ -1,10 +1,10 @@
 //! Server operations on a [`World`]: keys deleted and moved, roles, restarts.
 
-use super::keys::{own, slot_of};
+use super::keys::{Id, own, slot_of};
 use super::{Seen, World};
 use dlock_core::effects::Effects;
 use dlock_core::events::diverged::{NO_KEY, Source};
-use dlock_core::events::keyspace::Lost;
+use dlock_core::events::lost::Lost;
 use dlock_core::events::tick::Progress;
 use dlock_core::key::{Key, Swap};
 use dlock_core::machine::Machine;
@@ -116,31 +116,6 @@ impl World {
         seen
     }
 
-    /// As [`World::unlink`], but the machines learn of it only in [`World::hear_of_removals`]. The server removes a key
-    /// whose time to live is over when a command or the machine opens it, and reports it later.
-    pub fn unlink_unheard(&mut self, key: Key<'_>) -> Seen {
-        let lost = [&mut self.keys, &mut self.replica_keys].map(|keys| keys.free(key));
-        self.unheard_removals.push((key.db, key.name.to_vec(), lost));
-        Seen::default()
-    }
-
-    /// Tells the machines all removals that they have not learnt of.
-    pub fn hear_of_removals(&mut self) -> Seen {
-        let mut all = Seen::default();
-        let after_events = self.after_events;
-        for (db, name, [here, there]) in std::mem::take(&mut self.unheard_removals) {
-            let key = Key { db, name: &name };
-            self.on_replica(|machine, turn| {
-                machine.unlinked(turn, key, there);
-            });
-            all = self.step(|machine, turn| {
-                machine.unlinked(turn, key, here);
-                after_events(machine, turn);
-            });
-        }
-        all
-    }
-
     /// RENAME, or MOVE when the databases differ.
     pub fn rename(&mut self, from: Key<'_>, to: Key<'_>) -> Seen {
         let mut lost = Vec::new();
@@ -199,26 +174,6 @@ impl World {
         self.step(told(here))
     }
 
-    /// SWAPDB, of which the replica's machine learns only in [`World::hear_of_swaps`]: the server reports it later, and
-    /// replays records before.
-    pub fn swap_databases_unheard(&mut self, a: u32, b: u32) -> Seen {
-        self.keys.swap(a, b);
-        self.replica_keys.swap(a, b);
-        self.unheard_swaps.push(Swap { a, b });
-        self.step(|machine, turn| machine.swapped(turn, Swap { a, b }))
-    }
-
-    /// Tells the replica's machine all swaps that it has not learnt of.
-    pub fn hear_of_swaps(&mut self) -> Seen {
-        for swap in std::mem::take(&mut self.unheard_swaps) {
-            self.on_replica(|machine, turn| {
-                machine.swapped_before_replay(turn, swap);
-            });
-        }
-        self.check_replica();
-        Seen::default()
-    }
-
     /// FLUSHDB, or FLUSHALL (`None`).
     pub fn flush(&mut self, db: Option<u32>) -> Seen {
         for keys in [&mut self.keys, &mut self.replica_keys] {
@@ -274,6 +229,19 @@ impl World {
 
     /// Restarts the process: saved data is there again, nothing else is left.
     pub fn restart(&mut self, saved: Saved) -> Seen {
+        let seen = self.restart_unindexed(saved);
+        if let Saved::Rdb = saved {
+            let keys: Vec<Id> = self.keys.values.iter().map(|(id, _)| id.clone()).collect();
+            return keys.iter().fold(seen, |mut seen, (db, name)| {
+                seen.add(self.adopt(Key { db: *db, name }));
+                seen
+            });
+        }
+        seen
+    }
+
+    /// The same at a moment at which the machine knows no loaded key yet.
+    pub fn restart_unindexed(&mut self, saved: Saved) -> Seen {
         let now = self.now();
         let lease = self.machine.lease_time(now.mono);
         let settings = self.machine.settings.clone();
@@ -317,14 +285,8 @@ impl World {
             fresh.machine.learn_token(last);
             fresh.replica.learn_token(last);
         }
-        let mut seen = Seen::default();
-        if let Saved::Rdb = saved {
-            for ((db, name), _) in &values {
-                seen.add(fresh.adopt(Key { db: *db, name }));
-            }
-        }
         *self = fresh;
-        seen
+        Seen::default()
     }
 
     /// What a restarted process learns besides its keys, and a replica that synchronizes with it.
@@ -346,7 +308,8 @@ impl World {
                 continue;
             }
             let mut strings: Vec<Vec<u8>> = Vec::new();
-            self.machine.save_beside(now, |string| strings.push(string.to_vec()));
+            self.machine
+                .save_beside(now, self.keys.unheard(), |string| strings.push(string.to_vec()));
             let Some((head, more)) = strings.split_first() else { continue };
             let (lease, limits) = (machine.lease_time(now.mono), machine.request_limits());
             let input = record::BesideInput::open(head, lease, limits);

@@ -379,3 +379,21 @@ fn a_reader_in_the_way_makes_a_writer_wait_for_skipped_waiters_in_front_too() {
     ",
     );
 }
+
+#[test]
+fn a_cycle_that_closes_while_a_flush_is_worked_off_is_found() {
+    run_here(
+        "
+          0  set portion 2
+          0  c9  MACQUIRE 9 a b c d e f g h i Z      => t1 t2 t3 t4 t5 t6 t7 t8 t9
+          0  c8  ACQUIRE a Y QUEUE 60000             => null
+          1  flushall                          => dlock:notify: flushed 0
+          1  c1  ACQUIRE k A                         => t10
+          1  c2  ACQUIRE l B                         => t11
+          1  c3  ACQUIRE m C                         => t12
+          2  c1  ACQUIRE l A BLOCK 0                 => parked
+          2  c2  ACQUIRE m B BLOCK 0                 => parked
+          2  c3  ACQUIRE k C BLOCK 0                 => DEADLOCK
+        ",
+    );
+}

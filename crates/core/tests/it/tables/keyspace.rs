@@ -1,6 +1,6 @@
 //! Commands of the server on keys of locks: DEL, SET, RENAME, MOVE, SWAPDB, FLUSHALL, EXPIRE.
 
-use crate::script::{run, run_both};
+use crate::script::{run, run_as_here, run_both, run_both_here};
 
 #[test]
 fn a_deleted_key_goes_to_the_first_waiter_with_a_message_to_the_holder() {
@@ -275,4 +275,104 @@ fn keys_of_all_families_move_with_everything_in_them() {
           6  c2  DSEM.INFO u                     => capacity 3 available 0 leased 2 taken 1 waiters 0
           6  c2  DLATCH.COUNTDOWN n REQID x      => 1
     ");
+}
+
+#[test]
+fn the_requests_of_values_that_were_just_loaded_are_over_when_the_values_are_removed() {
+    run_both_here(
+        "
+          0  c1  ACQUIRE k A REQID r                 => t1
+          0  c1  ACQUIRE l B REQID r                 => t2
+          0  c1  ACQUIRE m C REQID r                 => t3
+          0  c1  ACQUIRE n D REQID r                 => t4
+          1  restart rdb unindexed
+          2  del k
+          2  over l
+          2  del l
+        # Over a loaded value; that one is gone, and the moved one lives on.
+          2  rename m n
+          3  c1  ACQUIRE k A REQID r                 => SPENT
+          3  c1  ACQUIRE l B REQID r                 => SPENT
+          3  c1  ACQUIRE n D REQID r                 => SPENT
+          3  c1  ACQUIRE n C REQID r                 => t3
+          3  c1  ACQUIRE m C REQID r                 => t5
+        ",
+    );
+}
+
+#[test]
+fn the_permits_of_a_semaphore_that_was_just_loaded_are_over_when_it_is_removed() {
+    run_as_here(
+        "DSEM",
+        "
+          0  c1  INIT s 9                            => 1
+          0  c1  ACQUIRE s A REQID 1                 => p1
+          0  c1  ACQUIRE s A REQID 2                 => p2
+          0  c1  ACQUIRE s B REQID 3                 => p3
+          1  restart rdb unindexed
+          1  set portion 2
+          2  del s
+          3  c1  ACQUIRE s A REQID 2                 => SPENT
+          3  c1  ACQUIRE s B REQID 3 LIMIT 9         => SPENT
+          3  tick
+        ",
+    );
+}
+
+#[test]
+fn a_replica_that_hears_of_a_rename_late_remembers_no_request_that_is_not_over() {
+    run_both_here(
+        "
+          0  c1  ACQUIRE k A REQID r                 => t1
+          1  rename k l unheard
+          2  c1  RENEW l A                           => t1
+          3  renames-heard
+          4  failover
+          5  c1  ACQUIRE k A REQID r                 => t2
+          5  c1  ACQUIRE l A REQID r                 => t1
+        ",
+    );
+    run_both_here(
+        "
+          0  c1  ACQUIRE k A REQID r                 => t1
+          1  rename k l unheard
+          2  del l unheard
+          3  renames-heard
+          3  removals-heard
+          4  c1  ACQUIRE l A REQID r                 => SPENT
+          5  failover
+          5  c1  ACQUIRE l A REQID r                 => SPENT
+        ",
+    );
+}
+
+#[test]
+fn a_place_made_by_the_call_that_finds_the_time_to_live_over_stays() {
+    run_as_here(
+        "DFAIR",
+        "
+          0  c1  ACQUIRE k A REQID r                 => t1
+          1  c2  ACQUIRE k B BLOCK 0                 => parked
+          1  c3  ACQUIRE k C QUEUE 5000              => null
+          2  del k unheard
+        # As after a DEL: A and the place of C are gone, and B is served.
+          2  c4  ACQUIRE k D QUEUE 5000              => null; c2 gets t2
+          3  removals-heard
+          4  c4  POSITION k D                        => 1
+          4  c1  ACQUIRE k A REQID r                 => SPENT
+          5  c2  RELEASE k B                         => 0; dlock:notify:D: granted 0 t3 1 D k
+        ",
+    );
+    run_as_here(
+        "DLATCH",
+        "
+          0  c1  INIT k 1                            => 1
+          1  del k unheard
+          1  c1  INIT k 2                            => 1
+          1  c2  AWAIT k BLOCK 0                     => parked
+          2  removals-heard
+          3  c1  COUNTDOWN k                         => 1
+          3  c1  COUNTDOWN k                         => 0; c2 gets 1
+        ",
+    );
 }

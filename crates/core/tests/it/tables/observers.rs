@@ -108,10 +108,10 @@ fn observers_of_a_hold_that_was_flushed_learn_nothing_of_the_next_one() {
           0  c1  ACQUIRE k A                     => t1
           1  c2  AWAIT k BLOCK 0 REASON          => parked
           2  del k unheard
-          3  c3  ACQUIRE k B                     => t2
+          3  c3  ACQUIRE k B                     => t2; c2 gets deleted
           3  c4  ACQUIRE l C                     => t3
           4  c3  FENCE k B $t3                   => t3
-          5  c3  RELEASE k B DONE                => 0; c2 gets deleted
+          5  c3  RELEASE k B DONE                => 0
           6  removals-heard
     ",
     );

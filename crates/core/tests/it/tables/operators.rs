@@ -1,6 +1,6 @@
 //! The verbs of operators: BREAK, CANCEL, UNBLOCK.
 
-use crate::script::run_both;
+use crate::script::{run_both, run_here};
 
 #[test]
 fn break_ends_the_hold_of_any_owner() {
@@ -70,4 +70,40 @@ fn a_call_that_the_server_unblocked_leaves_the_queue() {
           5  c1  WAITERS k                     => C 3 3 - []
     ",
     );
+}
+
+#[test]
+fn unblock_finds_no_call_of_a_connection_that_is_gone() {
+    let held = (0..70).fold(String::new(), |rows, n| {
+        rows + &format!("0  c2  ACQUIRE b{n} v BIND 60000     => t{}\n", n + 3)
+    });
+    // The connection of v is known for longer than its place: most of its holds are left to the tick.
+    run_here(&format!(
+        "
+          0  c1  DFAIR.ACQUIRE busy A                => t1
+          0  c1  ACQUIRE x A                         => t2
+          {held}
+          1  c2  DFAIR.ACQUIRE busy v BLOCK 0        => parked
+          2  gone c2
+          3  c9  UNBLOCK 2 ERROR                     => 0
+          4  c9  DFAIR.CANCEL busy v                 => 1
+        # This call has the number in the list of waiters that the place of v had.
+          5  c3  ACQUIRE x B BLOCK 0                 => parked
+          6  c9  UNBLOCK 2 ERROR                     => 0
+          7  c1  RELEASE x A                         => 0; c3 gets t73
+        "
+    ));
+    run_here(&format!(
+        "
+          0  c1  DFAIR.ACQUIRE busy A                => t1
+          0  c1  ACQUIRE x A                         => t2
+          {held}
+          1  c2  DFAIR.ACQUIRE busy v BLOCK 0 QUEUE 1000 => parked
+          2  gone c2
+          3  c9  UNBLOCK 2                           => 0
+          3  c9  DFAIR.WAITERS busy                  => v 0 2 999 []
+       1003  tick
+       1003  c9  DFAIR.WAITERS busy                  => nobody
+        "
+    ));
 }

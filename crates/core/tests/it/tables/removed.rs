@@ -10,7 +10,7 @@ use dlock_core::regime::Gate;
 use dlock_core::time::LeaseInstant;
 use dlock_core::turn::Caller;
 use dlock_wire::reply::ErrorCode;
-use dlock_wire::request::{Acquire, Channel, Op, SemAcquire, SemInit, SemOp};
+use dlock_wire::request::{Acquire, Channel, LockFamily, LockOp, Op, SemAcquire, SemInit, SemOp};
 
 #[test]
 fn the_requests_of_removed_permits_are_known_at_once_and_their_messages_come_in_portions() {
@@ -161,22 +161,25 @@ fn with_permits() -> World {
     world
 }
 
+/// Number of requests that a save of the data beside the keys has.
+fn saved(world: &World) -> usize {
+    let (now, limits) = (world.now(), world.machine.request_limits());
+    let mut strings: Vec<Vec<u8>> = Vec::new();
+    let put = |string: &[u8]| strings.push(string.to_vec());
+    world.machine.save_beside(now, world.keys.unheard(), put);
+    let lease = world.machine.lease_time(now.mono);
+    let input = dlock_core::record::BesideInput::open(&strings[0], lease, limits);
+    let mut input = input.expect("what was saved");
+    strings[1..].iter().for_each(|string| input.read(string).expect("what was saved"));
+    let spent = input.finish().expect("what was saved").spent;
+    spent.map_or(0, |spent| spent.known(LeaseInstant(lease.0), limits))
+}
+
 #[test]
 fn very_many_permits_are_removed_in_many_ticks_and_a_save_in_between_knows_all_of_their_requests() {
     let mut world = with_permits();
     let mut messages = world.unlink(Key { db: 0, name: b"s" }, false).messages.len();
     assert!(messages < 64, "{messages} messages at once");
-    let (now, limits) = (world.now(), world.machine.request_limits());
-    let saved = |world: &World| {
-        let mut strings: Vec<Vec<u8>> = Vec::new();
-        world.machine.save_beside(now, |string| strings.push(string.to_vec()));
-        let lease = world.machine.lease_time(now.mono);
-        let mut input = dlock_core::record::BesideInput::open(&strings[0], lease, limits)
-            .expect("what was saved");
-        strings[1..].iter().for_each(|string| input.read(string).expect("what was saved"));
-        let spent = input.finish().expect("what was saved").spent.expect("requests");
-        spent.known(LeaseInstant(lease.0), limits)
-    };
     let mut ticks = 0;
     loop {
         assert_eq!(saved(&world), MANY as usize, "requests in a save after {ticks} ticks");
@@ -205,4 +208,20 @@ fn very_many_permits_are_removed_in_many_ticks_and_a_save_in_between_knows_all_o
         "{seen:?}"
     );
     world.finish();
+}
+
+#[test]
+fn a_save_knows_the_requests_of_values_of_whose_removal_the_machine_has_not_heard() {
+    let mut world = World::new(Settings::default(), 1_000_000 * MS);
+    let caller = Caller { client: 1, db: 0, may_block: true };
+    for name in [b"k", b"l"] {
+        let acquire = Acquire { reqid: Some(b"r"), ..Acquire::new(name, b"A") };
+        let _ = world.ask(caller, Op::Lock(LockFamily::Lock, LockOp::Acquire(acquire)));
+    }
+    let key = |name| Key { db: 0, name };
+    world.unlink_unheard(key(b"k"));
+    assert_eq!(saved(&world), 1, "requests in a save");
+    // A value that lives on under another name ends no request.
+    world.keys.rename_unheard(key(b"l"), key(b"m"));
+    assert_eq!(saved(&world), 1, "requests in a save after RENAME");
 }

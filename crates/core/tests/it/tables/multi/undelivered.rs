@@ -132,3 +132,34 @@ fn ties_of_what_is_taken_back_are_forgotten() {
           3  c1  INFO l                          => null
     ");
 }
+
+#[test]
+fn an_undelivered_re_entry_is_taken_back_when_it_is_the_last_that_is_left() {
+    run("
+          0  held-back
+          0  c1  ACQUIRE b X                         => t1
+          0  c2  ACQUIRE a o REQID r                 => t2
+          1  c3  MACQUIRE 2 a b o BLOCK 0            => parked
+          2  c1  RELEASE b X                         => 0; c3 gets t2 t3
+          2  c2  RELEASE a o                         => 1
+          2  gone c3
+          2  c4  INFO a                              => null
+          2  c4  INFO b                              => null
+          2  c4  ACQUIRE a o REQID r                 => SPENT
+    ");
+}
+
+#[test]
+fn an_undelivered_repeat_takes_nothing_from_what_its_owner_holds() {
+    run("
+          0  held-back
+          0  c1  ACQUIRE b X                         => t1
+          0  c2  ACQUIRE a o REQID r                 => t2
+          0  c2  ACQUIRE a o REQID s                 => t2
+          1  c3  MACQUIRE 2 a b o BLOCK 0 REQID r    => parked
+          2  c1  RELEASE b X                         => 0; c3 gets t2 t3
+          2  gone c3
+          3  c2  RELEASE a o                         => 1
+          3  c2  RELEASE a o                         => 0
+    ");
+}
