@@ -105,9 +105,10 @@ fn shortened(old: &mut Old, mut all: Vec<Step>) -> Vec<Step> {
 }
 
 fn show(steps: &[Step]) -> String {
-    let line = |Step { row, old, new }: &Step| match old == new {
-        true => format!("{row}  => {new}\n"),
-        false => format!("{row}\n    {COMMIT}: {old}\n    now:     {new}\n"),
+    let line = |Step { row, old, new }: &Step| {
+        let is_same = old == new;
+        let old = if is_same { String::new() } else { format!("\n    {COMMIT}: {old}\n    now") };
+        format!("{row}{old}  => {new}\n")
     };
     steps.iter().map(line).collect()
 }
@@ -127,14 +128,14 @@ fn this_core_and_an_earlier_one_are_in_step() {
     let next = AtomicU64::new(first);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let run = || {
-        let (mut old, mut seen) = (Old::start(&program), BTreeMap::new());
+        let (mut old, mut counts) = (Old::start(&program), BTreeMap::new());
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= end {
-                return Ok(seen);
+                return Ok(counts);
             }
             let mut steps = steps(&mut old, rows::history(seed));
-            if let Some(at) = unexplained(&steps, &mut seen) {
+            if let Some(at) = unexplained(&steps, &mut counts) {
                 next.store(end, Ordering::Relaxed);
                 steps.truncate(at + 1);
                 let short = show(&shortened(&mut old, steps));

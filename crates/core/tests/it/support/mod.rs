@@ -3,22 +3,21 @@
 mod keys;
 mod server;
 
+use dlock_core::effects::{Effects, Event, Outcome};
 use dlock_core::events::diverged::Source;
 use dlock_core::events::tick::Progress;
 use dlock_core::key::{Key, Swap};
-use dlock_core::regime::Gate;
-use dlock_core::turn::{Caller, Turn};
-use keys::slot_of;
-pub use keys::{Digest, Keys};
-pub use server::{AfterEvents, Saved};
-
-use dlock_core::effects::{Effects, Event, Outcome};
 use dlock_core::machine::{Machine, Settings};
 use dlock_core::queues::waiter::{HashKeys, WaiterId};
+use dlock_core::regime::Gate;
 use dlock_core::time::{Instant, Now};
+use dlock_core::turn::{Caller, Turn};
 use dlock_wire::permit::PermitId;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Op, Request, SemOp};
+use keys::slot_of;
+pub use keys::{Digest, Keys};
+pub use server::{AfterEvents, Saved};
 use std::collections::BTreeMap;
 
 /// Microseconds in a millisecond.
@@ -301,6 +300,7 @@ impl World {
             }
             panic!("what is due comes to an end");
         });
+        assert!(gate != Gate::Open || self.machine.has_served_all(), "the tick serves all waiters");
         self.tick_replica();
         seen
     }

@@ -12,8 +12,8 @@ pub struct Difference {
 
 /// What a row shows, piece by piece.
 fn parts(shown: &str) -> Vec<String> {
-    let mut parts: Vec<String> =
-        shown.replace(" +", "; +").split("; ").map(str::to_owned).collect();
+    let shown = shown.replace(" +", "; +").replace(" #", "; #");
+    let mut parts: Vec<String> = shown.split("; ").map(str::to_owned).collect();
     parts.sort_unstable();
     parts
 }
@@ -28,7 +28,7 @@ fn has_instead(old: &str, new: &str, that: &str, this: &str) -> bool {
 
 pub const DIFFERENCES: &[Difference] = &[
     Difference {
-        why: "A copy of a RELEASE that found no hold gets SPENT: NOTHELD would say no more than that nothing is held now.",
+        why: "A copy of a RELEASE that found no hold gets SPENT: NOTHELD would say only that nothing is held now.",
         explains: |row, old, new| {
             row.contains("RELEASE") && has_instead(old, new, "NOTHELD", "SPENT")
         },
