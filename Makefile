@@ -19,7 +19,7 @@ export RUST_TEST_THREADS
 TEST_FEATURES := dlock-client/tracing,dlock-client/metrics
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check features msrv package dist dist-check contrib-check fix bench soak chaos ledger upgrade matrix bridge \
+.PHONY: help run test check features msrv package dist dist-check contrib-check fix bench soak steps chaos ledger upgrade matrix bridge \
         fencing pictures links book fuzz asan deny doc-blocks deps test-deps
 
 help: ## List the targets
@@ -73,6 +73,10 @@ bench: deps ## Run the benchmarks, each against a plain Redis in the same run
 
 soak: test-deps ## Run millions of locks and dead waiters: memory must stay flat (minutes)
 	$(CARGO) test --package dlock --test it --test client -- --ignored --nocapture --test-threads=1 soak
+
+steps: ## Drive the core beside an earlier one, with the same histories (HISTORIES=1000000 FIRST=1)
+	DLOCK_RUNS=$(or $(HISTORIES),1000000) DLOCK_FIRST=$(or $(FIRST),1) \
+	    $(CARGO) test --package dlock-core --test it -- --nocapture are_in_step
 
 chaos: test-deps ## Run random commands and faults, with checks after each burst (SECONDS=60 SEED= WORLD=single,replicated,cluster)
 	SECONDS=$(or $(SECONDS),60) $(CARGO) test --package dlock --test chaos

@@ -17,7 +17,7 @@ use crate::{cluster, config};
 
 /// Up to this number of keys and waiters, debug builds check all invariants after each operation.
 #[cfg(debug_assertions)]
-const CHECKED_UP_TO: usize = 64;
+const CHECKED_UP_TO: usize = 512;
 
 /// The state of the module.
 pub struct Shell {

@@ -5,7 +5,7 @@ use crate::key::Key;
 use crate::kind::Kind;
 use crate::lease::Entry;
 use crate::machine::Machine;
-use crate::queues::waiter::{Demand, Queue, WaitState, Waiter};
+use crate::queues::waiter::{Demand, Queue, WaitState, Waiter, WaiterId};
 use crate::regime::Role;
 use crate::slab::SlabId;
 use crate::state::hold::NO_CLIENT;
@@ -14,6 +14,7 @@ use crate::state::lock::Lock;
 use crate::state::resource::{Body, Resource};
 use crate::store::{Lookup, Store};
 use crate::time::Now;
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -28,6 +29,31 @@ impl Machine {
             return Some(sentence.into());
         }
         self.check_queues().and_then(|()| self.check_keys(store)).err()
+    }
+
+    /// Whether no work is left that a waiter may wait for, as after a tick behind an open gate. A replica has none.
+    pub fn has_served_all(&self) -> bool {
+        let has_none = self.has_served()
+            && !self.has_removed()
+            && self.pending.revisit.is_empty()
+            && !self.regime.has_old_entries();
+        has_none || self.role() != Role::Primary
+    }
+
+    fn has_served(&self) -> bool {
+        !self.waits().has_dirty()
+            && self.waits().gone() == 0
+            && !self.has_queues_to_mark()
+            && !self.is_flushing()
+            && !self.connections().has_departed()
+    }
+
+    /// Whether no waiter can be granted anything.
+    fn has_handed_off(&self) -> bool {
+        self.role() == Role::Primary
+            && self.regime.quarantine_end().is_none()
+            && !self.regime.divergence.is_any()
+            && self.has_served()
     }
 
     fn check_queues(&self) -> Result<(), String> {
@@ -211,22 +237,17 @@ impl Machine {
                 }
             }
         }
-        let handing = self.role() == Role::Primary
-            && self.regime.quarantine_end().is_none()
-            && !self.regime.divergence.is_any()
-            && !self.waits().has_dirty()
-            && self.waits().gone() == 0
-            && !self.has_queues_to_mark()
-            && !self.is_flushing()
-            && !self.connections().has_departed();
+        let handing = self.has_handed_off();
+        let mut ready: BTreeMap<WaiterId, usize> = BTreeMap::new();
         for (id, queue) in self.waits().queues().filter(|(_, queue)| handing && queue.is_live()) {
             let entries = || {
                 let all = KeyId::FIRST.up_to(leases.bound());
                 all.filter_map(|id| leases.key_of(id)).filter(|key| *key == queue.key())
             };
             if queue.observes {
-                // The removal of an earlier value may not be heard of yet: then its entry is left.
-                if entries().count() > 1 {
+                // The removal of a value may not be heard of yet: then its entry is left.
+                let is_missing = matches!(store.get(queue.key()), Lookup::Missing);
+                if entries().count() > usize::from(!is_missing) {
                     continue;
                 }
                 let is_there = |token| {
@@ -241,18 +262,21 @@ impl Machine {
             let first = self.waits().walk(id).map(|(_, waiter)| waiter);
             let mut first = first.filter(|waiter| !self.is_skipped(waiter));
             let Some(first) = first.next() else { continue };
-            // A call for several keys may wait for another one.
-            let waits_for_more =
-                self.waits().group(first.group).is_some_and(|group| !group.takes_any);
+            let is_unheard = || entries().next().is_some();
             let admitted = match store.get(queue.key()) {
                 // A time to live can elapse before the server removes the key and reports it.
-                Lookup::Missing => {
-                    matches!(queue.kind, Kind::Lock | Kind::Fair) && entries().next().is_none()
-                }
+                Lookup::Missing if is_unheard() => false,
+                Lookup::Missing => queue.kind != Kind::Semaphore || makes(first),
                 Lookup::Here(resource) => resource.key_id != KeyId::NONE && admits(resource, first),
                 Lookup::WrongType | Lookup::Elsewhere | Lookup::OutOfReach => false,
             };
-            ensure(!admitted || waits_for_more, || {
+            // A call for several keys may wait for another one.
+            let group = self.waits().group(first.group).filter(|group| !group.takes_any);
+            let later = self.pending.ready_groups.len();
+            let members = group.map_or(1, |group| group.members.len() + later);
+            let count = ready.entry(self.waits().leader(first).id).or_default();
+            *count += usize::from(admitted);
+            ensure(*count < members, || {
                 format!("{:?} is not free while someone it admits waits", queue.name)
             })?;
         }
@@ -303,7 +327,11 @@ impl Machine {
                 let queue =
                     self.waits().queue_of(Key { db: self.leases().database_of(entry), name });
                 let Some(queue) = queue.and_then(|id| Some((id, self.waits().queue(id)?))) else {
-                    return Ok(());
+                    let is_free = matches!(fair.lock, Lock::Free) && !fair.entries.is_empty();
+                    let is_handing = self.has_handed_off() && self.has_served_all();
+                    return ensure(!is_free || !is_handing, || {
+                        format!("{name:?} is not free while its places are no queue")
+                    });
                 };
                 let is_mirror = fair.mirrors == queue.1.serial && !queue.1.is_unsaved();
                 let waiters = self.waits().walk(queue.0).map(|(_, w)| (w.seq, &w.owner));
@@ -334,6 +362,11 @@ fn admits(resource: &Resource, waiter: &Waiter) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether a waiter makes the semaphore that it waits for.
+fn makes(waiter: &Waiter) -> bool {
+    matches!(waiter.ask.demand, Demand::Permits { count, limit: Some(limit), .. } if count <= limit)
 }
 
 fn ensure(holds: bool, sentence: impl FnOnce() -> String) -> Result<(), String> {

@@ -24,6 +24,7 @@
 //! [`run_here`] and its like, in which something ends in its time.
 
 mod random;
+mod steps;
 mod view;
 
 use crate::support::{MS, Saved, Seen, World};

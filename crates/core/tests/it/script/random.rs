@@ -117,13 +117,16 @@ fn diverges(dice: &mut Dice, caller: u64) -> String {
 
 /// What the rows of a history are like.
 #[derive(Clone, Copy)]
-struct Mode {
-    families: u64,
-    is_stormy: bool,
-    may_diverge: bool,
+pub(super) struct Mode {
+    pub(super) families: u64,
+    pub(super) is_stormy: bool,
+    pub(super) may_diverge: bool,
 }
 
-fn row(dice: &mut Dice, Mode { families: mode, is_stormy, may_diverge }: Mode) -> String {
+pub(super) fn row(
+    dice: &mut Dice,
+    Mode { families: mode, is_stormy, may_diverge }: Mode,
+) -> String {
     let caller = 1 + dice.below(9);
     let keys: &[&str] = if mode == 4 { &["k", "l", "m", "n", "o"] } else { &["k", "l"] };
     let key = dice.pick(keys);
@@ -257,17 +260,17 @@ fn wind_up(mut table: Table, rows: &mut Rows, is_demoted: bool, seed: u64) {
 
 /// The state that decides which rows are possible.
 #[derive(Default)]
-struct State {
-    is_demoted: bool,
+pub(super) struct State {
+    pub(super) is_demoted: bool,
     /// Swaps of databases of which the replica has not learnt.
-    unheard: usize,
+    pub(super) unheard: usize,
     /// There was such a swap.
     was_late: bool,
 }
 
 impl State {
     /// Rows that have to come before this one.
-    fn rows_before(&mut self, words: &[&str], dice: &mut Dice) -> Vec<String> {
+    pub(super) fn rows_before(&mut self, words: &[&str], dice: &mut Dice) -> Vec<String> {
         let mut before = Vec::new();
         let is_call = words[0].starts_with('c');
         if self.unheard > 0 && !is_call && words[0] != "piece" && words.last() != Some(&"unheard") {
@@ -282,7 +285,7 @@ impl State {
     }
 
     /// Whether this row is possible.
-    fn can_take(&mut self, table: &mut Table, words: &[&str]) -> bool {
+    pub(super) fn can_take(&mut self, table: &mut Table, words: &[&str]) -> bool {
         let client = |word: &str| word[1..].parse::<u64>().unwrap();
         if words[0].starts_with('c') {
             let is_free = table.world.blocked_on(client(words[0])).is_none();

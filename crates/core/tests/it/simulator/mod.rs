@@ -62,7 +62,7 @@ fn the_machine_and_the_model_agree() {
 }
 
 /// The number in an environment variable, if it is set.
-fn number_in(variable: &str) -> Option<u64> {
+pub(crate) fn number_in(variable: &str) -> Option<u64> {
     let value = std::env::var(variable).ok()?;
     Some(value.parse().unwrap_or_else(|_| panic!("{variable} is no number: {value}")))
 }

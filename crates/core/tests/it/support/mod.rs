@@ -4,23 +4,22 @@ mod keys;
 mod late;
 mod server;
 
+use dlock_core::effects::{Effects, Event, Outcome};
 use dlock_core::events::diverged::Source;
 use dlock_core::events::lost::Lost;
 use dlock_core::events::tick::Progress;
 use dlock_core::key::{Key, Swap};
-use dlock_core::regime::Gate;
-use dlock_core::turn::{Caller, Turn};
-pub use keys::{Digest, Keys};
-use keys::{Id, slot_of};
-pub use server::{AfterEvents, Saved};
-
-use dlock_core::effects::{Effects, Event, Outcome};
 use dlock_core::machine::{Machine, Settings};
 use dlock_core::queues::waiter::{HashKeys, WaiterId};
+use dlock_core::regime::Gate;
 use dlock_core::time::{Instant, Now};
+use dlock_core::turn::{Caller, Turn};
 use dlock_wire::permit::PermitId;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Op, Request, SemOp};
+pub use keys::{Digest, Keys};
+use keys::{Id, slot_of};
+pub use server::{AfterEvents, Saved};
 use std::collections::BTreeMap;
 
 /// Microseconds in a millisecond.
@@ -304,6 +303,7 @@ impl World {
             }
             panic!("what is due comes to an end");
         });
+        assert!(gate != Gate::Open || self.machine.has_served_all(), "the tick serves all waiters");
         self.tick_replica();
         seen
     }

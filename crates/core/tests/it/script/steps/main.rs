@@ -1,0 +1,15 @@
+//! The program around an earlier core: see `scripts/core-of`.
+#![allow(warnings)] // that core's tests have parts that it does not use
+
+extern crate self as dlock_testing;
+
+mod dice;
+mod script;
+mod support;
+pub mod table;
+
+pub use dice::Dice;
+
+fn main() {
+    script::driver::serve();
+}
