@@ -8,7 +8,7 @@
 
 use dlock_core::divergence::Refused;
 use dlock_core::events::keyspace::Lost;
-use dlock_core::key::Swap;
+use dlock_core::key::{Key, Swap};
 use dlock_core::queues::waiter::WaiterId;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -35,7 +35,6 @@ impl Notice {
             // For an active connection only its queues are checked, which respects the gate itself.
             Self::Heard(_)
             | Self::HandleGone(_)
-            | Self::Freed(_)
             | Self::Forked
             | Self::Role { .. }
             | Self::Loading
@@ -75,8 +74,6 @@ pub enum Notice {
         /// The removed value; `None` if it could not be read.
         lost: Option<Lost>,
     },
-    /// The server has freed a large value that we removed.
-    Freed(Box<Value>),
     /// RENAME or MOVE brought a value to this name, in some database: Valkey 9 reports a wrong one inside MULTI.
     Moved {
         /// Name of the key.
@@ -222,23 +219,19 @@ pub fn push(notice: Notice) {
 /// unlink event.
 const LAST: usize = 32;
 
-/// The server has freed a large value: attaches it to its unlink notice. Returns it if there is no such notice.
-pub fn bring(value: Box<Value>) -> Option<Box<Value>> {
-    let mut value = Some(value);
+/// The server frees a large value: its unlink notice keeps what matters of it.
+pub fn bring(value: Value) {
     INBOX.try_with(|inbox| {
-        let lost = inbox.iter_mut().rev().take(LAST).find_map(|notice| match notice {
-            Notice::Unlinked { lost: Some(lost), .. } => {
-                value.as_ref().is_some_and(|value| lost.awaits(value)).then_some(lost)
+        let notice = inbox.iter_mut().rev().take(LAST).find_map(|notice| match notice {
+            Notice::Unlinked { lost: Some(lost), db, name } if lost.awaits(&value) => {
+                Some((lost, Key { db: *db, name }))
             }
             _ => None,
         });
-        if let Some(lost) = lost
-            && let Some(value) = value.take()
-        {
-            lost.bring(value);
+        if let Some((lost, key)) = notice {
+            lost.bring(value, key);
         }
     });
-    value
 }
 
 /// SWAPDB: notices about a value follow the value to its new database, and are processed after the swap.

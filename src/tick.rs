@@ -187,7 +187,6 @@ fn waits_for_tick(notice: &Notice, scope: Scope) -> bool {
         Notice::ClientGone(_)
         | Notice::Heard(_)
         | Notice::HandleGone(_)
-        | Notice::Freed(_)
         | Notice::Loaded { aside: true, .. }
         | Notice::Role { .. }
         | Notice::Loading => false,
@@ -270,9 +269,6 @@ fn apply_notice(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, facts: BatchFact
                 shell.machine.swapped(turn, databases);
             }
         }),
-        Notice::Freed(value) => {
-            let _ = shell::with(|shell| shell.machine.freed(*value));
-        }
         Notice::Role { primary } => on_keys(ctx, allowed, |shell, turn| {
             if primary { shell.machine.promote(turn.now) } else { shell.machine.demote() }
         }),

@@ -4,24 +4,22 @@
 //! shell only notes them. Later it asks the machine to check what the key holds by then.
 
 use crate::answers::wrong_type;
-use crate::effects::{Effects, Outcome, Subject};
-use crate::ids::{ALONE, HoldId, HoldRef, KeyId, QueueId};
+use crate::effects::{Effects, Outcome};
+use crate::events::removed::ENDS_AT_ONCE;
+use crate::ids::{ALONE, KeyId, QueueId};
 use crate::key::{Key, Swap};
 use crate::kind::Kind;
 use crate::machine::Machine;
+use crate::pending::removed::Remains;
 use crate::portions::{AT_ONCE, WEIGHT_AT_ONCE};
 use crate::requests::LOST_LATCH;
 use crate::slab::SlabId;
-use crate::spent::{RequestKey, Scope, Use, spent_of};
-use crate::state::hold::NO_CLIENT;
+use crate::spent::{Prints, Use};
+use crate::state::holds::Holds;
 use crate::state::resource::{Body, Resource};
 use crate::store::{Lookup, Reach, Store};
-use crate::subject::subject;
 use crate::turn::Turn;
-use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::ops::Range;
-use dlock_wire::message::Event;
 use dlock_wire::reply::ErrorCode;
 
 /// The state of a value when the server unlinked it from its key.
@@ -29,75 +27,49 @@ use dlock_wire::reply::ErrorCode;
 pub struct Lost {
     key_id: KeyId,
     kind: Kind,
-    /// The connections to which its holds were bound.
-    bindings: Vec<(u64, HoldId)>,
-    /// The `deleted` messages, for the holds that send messages.
-    messages: Vec<Subject>,
-    /// The requests of its holds.
-    requests: Vec<LostRequest>,
-    /// Whether these lists cover only the hold of [`Resource::lock`].
+    prints: Prints,
+    /// Of its holds; of a large value only of the hold of [`Resource::lock`].
+    remains: Remains,
+    /// Of the other holds of a large value; `None`: the server has not freed it.
+    others: Option<Remains>,
     is_large: bool,
-    /// A large value itself, once the server has freed it.
-    value: Option<Box<Resource>>,
-}
-
-/// A request of a hold whose key is gone.
-#[derive(Debug)]
-struct LostRequest {
-    scope: Scope,
-    owner: Box<[u8]>,
-    id: Box<[u8]>,
-    what: Use,
 }
 
 impl Lost {
-    /// Notes the state of `resource`, for a later [`Machine::unlinked`].
-    pub fn of(resource: &Resource) -> Self {
-        Self::with(resource, false)
+    /// Notes the state of `resource`, which is at `key`, for a later [`Machine::unlinked`].
+    pub fn of(resource: &Resource, key: Key<'_>, prints: Prints) -> Self {
+        Self::with(resource, key, prints, false)
     }
 
-    /// As [`Lost::of`], in O(1), for a value with very many parts. The shell has to [bring](Lost::bring) the value when
-    /// the server frees it. The server does not free a value that lives on under another name.
-    pub fn of_large(resource: &Resource) -> Self {
-        Self::with(resource, true)
+    /// As [`Lost::of`], in O(1), for a value with very many parts. The shell calls [`Lost::bring`] when the server frees
+    /// it. The server does not free a value that lives on under another name.
+    pub fn of_large(resource: &Resource, key: Key<'_>, prints: Prints) -> Self {
+        Self::with(resource, key, prints, true)
     }
 
-    fn with(resource: &Resource, is_large: bool) -> Self {
-        let kind = resource.kind();
-        // The hold of the lock comes first.
-        let holds = || resource.holds().take_while(|(id, _)| !is_large || *id == ALONE);
-        let tied = holds().filter(|(_, hold)| hold.bound_to() != NO_CLIENT);
-        let requests = holds().flat_map(|(id, hold)| spent_of(kind, id, hold, false));
+    fn with(resource: &Resource, key: Key<'_>, prints: Prints, is_large: bool) -> Self {
+        let (kind, key_id) = (resource.kind(), resource.key_id);
+        let alone = resource.lock().hold().map(|hold| (ALONE, hold));
+        let others = resource.others().filter(|_| !is_large);
+        let holds = alone.into_iter().chain(others.into_iter().flat_map(Holds::iter));
         let is_closed = matches!(&resource.body, Body::Latch(latch) if latch.count > 0);
-        let requests = requests.chain(is_closed.then_some((LOST_LATCH, Use::PassedOver)));
-        let requests = requests.map(|(name, what)| LostRequest {
-            scope: name.scope,
-            owner: name.owner.into(),
-            id: name.id.into(),
-            what,
-        });
-        Self {
-            key_id: resource.key_id,
-            kind,
-            requests: requests.collect(),
-            bindings: tied.map(|(id, hold)| (hold.bound_to(), id)).collect(),
-            messages: holds().filter_map(|(id, hold)| subject(id, hold)).collect(),
-            is_large,
-            value: None,
-        }
+        let latch = is_closed.then_some((LOST_LATCH, Use::PassedOver));
+        let remains = Remains::of((key, kind, prints), holds, latch);
+        Self { key_id, kind, prints, remains, others: None, is_large }
     }
 
     /// Whether this waits for `resource` to be brought.
     pub fn awaits(&self, resource: &Resource) -> bool {
         self.is_large
-            && self.value.is_none()
+            && self.others.is_none()
             && self.key_id == resource.key_id
             && self.kind == resource.kind()
     }
 
-    /// The server has freed the value.
-    pub fn bring(&mut self, value: Box<Resource>) {
-        self.value = Some(value);
+    /// The server frees the value, which was at `key`.
+    pub fn bring(&mut self, resource: Resource, key: Key<'_>) {
+        let holds = resource.into_others().into_iter().flat_map(Holds::into_all);
+        self.others = Some(Remains::of((key, self.kind, self.prints), holds, None));
     }
 }
 
@@ -105,8 +77,7 @@ impl Machine {
     /// A value was unlinked from `key`: deleted, evicted, overwritten, or moved elsewhere. Call [`Machine::moved`]
     /// first, so that this call can see the move, and [`Machine::drain_some`] afterwards.
     pub fn unlinked(&mut self, turn: &mut Turn<'_>, key: Key<'_>, lost: Option<Lost>) {
-        if let Some(mut lost) = lost {
-            let value = lost.value.take();
+        if let Some(lost) = lost {
             if let Some(from) = self.leases.key_of(lost.key_id)
                 && self.may_be_exchanged(from.db, key.db)
             {
@@ -114,10 +85,8 @@ impl Machine {
             }
             let is_gone = !matches!(turn.keys.get(key), Lookup::Here(here) if here.key_id == lost.key_id)
                 && self.leases.of_key(lost.key_id, key).is_some();
-            match (is_gone, value) {
-                (true, value) => self.lose(turn, key, &lost, value),
-                (false, Some(value)) => self.freed(*value),
-                (false, None) => {}
+            if is_gone {
+                self.lose(turn, key, lost);
             }
         }
         if let Some(queue) = self.waits.queue_of(key) {
@@ -128,40 +97,21 @@ impl Machine {
         }
     }
 
-    /// Applies the loss of a value. For a large value, [`Machine::drain_removed`] does most of it.
-    fn lose(
-        &mut self,
-        turn: &mut Turn<'_>,
-        key: Key<'_>,
-        lost: &Lost,
-        value: Option<Box<Resource>>,
-    ) {
-        self.leases.leave(lost.key_id);
-        // A replica does the same itself.
-        let (lease, limits) = (self.regime.lease(turn.now.mono), self.request_limits());
-        for LostRequest { scope, owner, id, what } in &lost.requests {
-            let name = RequestKey { scope: *scope, owner, id };
-            self.spent.note(key, name, *what, lease, limits);
-        }
-        for &(client, id) in &lost.bindings {
-            self.connections.unbind(client, HoldRef { key: lost.key_id, id });
-        }
+    /// Applies the loss of a value. A replica does the same itself.
+    fn lose(&mut self, turn: &mut Turn<'_>, key: Key<'_>, lost: Lost) {
+        let Lost { key_id, kind, remains, others, is_large, .. } = lost;
+        self.leases.leave(key_id);
+        self.work_off(turn, (key, key_id), remains, AT_ONCE);
         if self.regime.is_primary() {
-            for subject in &lost.messages {
-                turn.fx.message(Event::Deleted, key, subject.clone());
-            }
-            if lost.kind == Kind::Semaphore && !matches!(turn.keys.get(key), Lookup::Here(_)) {
+            if kind == Kind::Semaphore && !matches!(turn.keys.get(key), Lookup::Here(_)) {
                 self.forget_taken(|gone| gone == key);
             }
-            self.value_is_gone(lost.kind, key, turn.fx);
+            self.value_is_gone(kind, key, turn.fx);
         }
-        match value {
-            Some(value) => {
-                self.take_over_removed(key, lost.key_id, value);
-                self.drain_removed(turn);
-            }
+        match others {
+            Some(others) => self.work_off(turn, (key, key_id), others, ENDS_AT_ONCE),
             // The server has freed the value in the background, although it is told not to: at least drop its bindings.
-            None if lost.is_large => self.begin_untie(key.db),
+            None if is_large => self.begin_untie(key.db),
             None => {}
         }
     }

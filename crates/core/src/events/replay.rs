@@ -9,7 +9,7 @@ use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::record::{self, BesideHead, Clocks, DecodeError, Keyless, Level};
 use crate::state::hold::{Hold, NO_CLIENT};
-use crate::state::resource::Resource;
+use crate::state::resource::{Body, Resource};
 use crate::store::{Lookup, Store};
 use crate::time::{LeaseInstant, Millis, Now};
 use crate::turn::Turn;
@@ -107,9 +107,9 @@ impl Machine {
             },
         );
         match (before, &replayed) {
-            (Some(before), Ok(_)) => self.replaced(key, before, resource),
+            (Some(Body::Rw(before)), Ok(_)) => self.replaced(key, &before.readers, resource),
             (Some(before), Err(_)) => resource.body = before,
-            (None, _) => {}
+            (Some(_) | None, _) => {}
         }
         let replayed = replayed?;
         self.learn_level(Level::of(payload)?);
