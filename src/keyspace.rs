@@ -318,7 +318,7 @@ pub fn unlinked(db: u32, name: &[u8], value: Option<&Value>) {
             Lost::of(value, key, prints)
         }
     });
-    inbox::push(Notice::Unlinked { db, name: name.into(), lost });
+    inbox::push(Notice::Unlinked { db, name: name.into(), lost: lost.map(Box::new) });
 }
 
 /// The server frees a large value on the main thread.
