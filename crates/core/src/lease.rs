@@ -30,6 +30,8 @@ pub struct Entry {
     pub permits: u64,
     /// The machine did not find its key.
     is_missed: bool,
+    /// Others wait for the key.
+    is_awaited: bool,
 }
 
 /// See the module documentation.
@@ -44,6 +46,8 @@ pub struct Leases {
     number_of: BTreeMap<u32, u32>,
     home_of: BTreeMap<u32, u32>,
     wheel: Wheel<KeyId>,
+    /// The deadlines of keys for which others wait: no other work delays these.
+    awaited: Wheel<KeyId>,
     held: usize,
     permits: u64,
 }
@@ -54,14 +58,23 @@ impl Leases {
         let name = Name::from(key.name);
         let home = self.home(key.db);
         *self.databases.entry(home).or_default() += 1;
-        let entry = Entry { name, home, epoch, kind, held: 0, permits: 0, is_missed: false };
+        let entry = Entry {
+            name,
+            home,
+            epoch,
+            kind,
+            held: 0,
+            permits: 0,
+            is_missed: false,
+            is_awaited: false,
+        };
         self.entries.insert(entry)
     }
 
     /// Removes an entry with its deadline.
     pub fn leave(&mut self, id: KeyId) -> Option<Entry> {
+        self.disarm(id);
         let entry = self.entries.remove(id)?;
-        self.wheel.disarm(id);
         self.count_out(entry.home);
         self.held -= entry.held as usize;
         self.permits -= entry.permits;
@@ -133,6 +146,11 @@ impl Leases {
         }
     }
 
+    /// Number of entries of keys in this database.
+    pub fn count_in(&self, db: u32) -> usize {
+        self.databases.get(&self.home(db)).copied().unwrap_or(0)
+    }
+
     /// The databases of the keys in the index, in ascending order.
     pub fn databases(&self) -> impl Iterator<Item = u32> {
         let used = self.databases.iter().filter(|&(_, &count)| count > 0);
@@ -156,37 +174,62 @@ impl Leases {
 
     /// Sets the deadline of an entry, whether or not it had one.
     pub fn arm(&mut self, id: KeyId, at: LeaseInstant) {
-        self.wheel.arm(id, at.0);
+        self.wheel_of(id).arm(id, at.0);
+    }
+
+    fn wheel_of(&mut self, id: KeyId) -> &mut Wheel<KeyId> {
+        let is_awaited = self.entries.get(id).is_some_and(|entry| entry.is_awaited);
+        if is_awaited { &mut self.awaited } else { &mut self.wheel }
+    }
+
+    /// Whether others wait for the key of an entry. Returns whether that is new: then its deadline has to be set again.
+    pub fn set_awaited(&mut self, id: KeyId, is_awaited: bool) -> bool {
+        if self.entries.get(id).is_none_or(|entry| entry.is_awaited == is_awaited) {
+            return false;
+        }
+        self.disarm(id);
+        if let Some(entry) = self.entries.get_mut(id) {
+            entry.is_awaited = is_awaited;
+        }
+        true
     }
 
     /// The deadline of an entry, rounded up to a tick.
     pub fn deadline(&self, id: KeyId) -> Option<u64> {
-        self.wheel.deadline(id)
+        self.wheel.deadline(id).or_else(|| self.awaited.deadline(id))
     }
 
     /// Removes the deadline of an entry.
     pub fn disarm(&mut self, id: KeyId) {
-        self.wheel.disarm(id);
+        self.wheel_of(id).disarm(id);
     }
 
     /// Removes all deadlines.
-    pub fn disarm_all(&mut self) -> Wheel<KeyId> {
-        self.wheel.take_all()
+    pub fn disarm_all(&mut self) -> [Wheel<KeyId>; 2] {
+        [self.awaited.take_all(), self.wheel.take_all()]
     }
 
-    /// The next expired entry, one bounded piece of work at a time.
+    /// The next expired entry, one bounded piece of work at a time; those for which others wait come first.
     pub fn step(&mut self, now: LeaseInstant) -> Step<KeyId> {
-        self.wheel.step(now.0)
+        match self.step_awaited(now) {
+            Step::Idle => self.wheel.step(now.0),
+            step => step,
+        }
+    }
+
+    /// The same of entries for which others wait.
+    pub fn step_awaited(&mut self, now: LeaseInstant) -> Step<KeyId> {
+        self.awaited.step(now.0)
     }
 
     /// A time not after the next deadline; `None` if there is none.
     pub fn next(&self) -> Option<LeaseInstant> {
-        self.wheel.next().map(LeaseInstant)
+        self.wheel.next().into_iter().chain(self.awaited.next()).min().map(LeaseInstant)
     }
 
     /// Number of deadlines.
     pub fn armed(&self) -> usize {
-        self.wheel.armed()
+        self.wheel.armed() + self.awaited.armed()
     }
 
     /// Number of holds of locks, in all keys.

@@ -1,5 +1,6 @@
 //! The tick: work without a call.
 
+use crate::ids::KeyId;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
@@ -9,7 +10,7 @@ use crate::regime::Gate;
 use crate::store::{Lookup, Reach};
 use crate::time::{Instant, Now};
 use crate::turn::Turn;
-use crate::wheel::Step;
+use crate::wheel::Step as WheelStep;
 
 /// Delay before the machine asks a shut server again, in milliseconds.
 pub const RETRY_MS: u64 = 20;
@@ -39,7 +40,8 @@ impl Machine {
         self.set_gate(gate);
         let limits = self.request_limits();
         for _ in 0..budget {
-            let worked = self.run_out_one(turn)
+            let worked = (self.regime.may_end() && self.hand_over_one(turn))
+                || self.run_out_one(turn)
                 || (self.regime.may_end()
                     && ((self.is_flushing() && self.end_lease_of_one(turn))
                         || self.flush_one(turn)
@@ -145,13 +147,13 @@ impl Machine {
 
     fn run_out_one(&mut self, turn: &mut Turn<'_>) -> bool {
         match self.waits.timeouts.step(turn.now.mono.0) {
-            Step::Due(slot) => {
+            WheelStep::Due(slot) => {
                 self.observe_giving_up(turn.keys, turn.now, slot, GivesUp::TimedOut);
                 self.time_out(slot, turn.fx);
                 true
             }
-            Step::Moved => true,
-            Step::Idle => false,
+            WheelStep::Moved => true,
+            WheelStep::Idle => false,
         }
     }
 
@@ -177,15 +179,15 @@ impl Machine {
 
     fn end_grace_of_one(&mut self, turn: &mut Turn<'_>) -> bool {
         match self.waits.graces.step(self.regime.lease(turn.now.mono).0) {
-            Step::Due(slot) => {
+            WheelStep::Due(slot) => {
                 self.observe_giving_up(turn.keys, turn.now, slot, GivesUp::Lapsed);
                 if let Some(waiter) = self.remove_waiter(slot) {
                     self.waits.mark_dirty(waiter.queue);
                 }
                 true
             }
-            Step::Moved => true,
-            Step::Idle => false,
+            WheelStep::Moved => true,
+            WheelStep::Idle => false,
         }
     }
 
@@ -214,11 +216,28 @@ impl Machine {
         }
     }
 
+    /// Serves waiters whose time has come, those of expired leases in the order of their deadlines. Every second piece
+    /// of work is for them, if there are any: work that no waiter waits for may be very much. Not every piece, because a
+    /// queue can need other work first.
+    fn hand_over_one(&mut self, turn: &mut Turn<'_>) -> bool {
+        self.pending.is_for_waiters = !self.pending.is_for_waiters;
+        if !self.pending.is_for_waiters {
+            return false;
+        }
+        let step = self.leases.step_awaited(self.regime.lease(turn.now.mono));
+        self.end_lease_of(turn, step) || self.drain_one(turn)
+    }
+
     fn end_lease_of_one(&mut self, turn: &mut Turn<'_>) -> bool {
-        let key_id = match self.leases.step(self.regime.lease(turn.now.mono)) {
-            Step::Due(key_id) => key_id,
-            Step::Moved => return true,
-            Step::Idle => return false,
+        let step = self.leases.step(self.regime.lease(turn.now.mono));
+        self.end_lease_of(turn, step)
+    }
+
+    fn end_lease_of(&mut self, turn: &mut Turn<'_>, step: WheelStep<KeyId>) -> bool {
+        let key_id = match step {
+            WheelStep::Due(key_id) => key_id,
+            WheelStep::Moved => return true,
+            WheelStep::Idle => return false,
         };
         let Some(found) = self.leases.get(key_id) else { return true };
         let name = found.name.clone();

@@ -104,6 +104,19 @@ impl Machine {
         }
     }
 
+    /// A hold for which others wait ends before those for which nobody waits.
+    pub(crate) fn note_awaited(&mut self, key: Key<'_>, resource: &Resource) {
+        let waiting = self.waits.queue_of(key).and_then(|id| self.waits.queue(id));
+        let is_awaited =
+            waiting.is_some_and(|queue| queue.len > 0) || self.waits.observers_of(key).is_some();
+        if self.leases.set_awaited(resource.key_id, is_awaited)
+            && self.regime.is_primary()
+            && let Some((at, _)) = resource.next_end()
+        {
+            self.leases.arm(resource.key_id, at);
+        }
+    }
+
     /// Updates the lease index from the new state of a resource.
     pub(crate) fn settle(&mut self, key: Key<'_>, resource: &mut Resource) {
         if resource.is_free() {
