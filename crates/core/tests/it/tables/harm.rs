@@ -104,3 +104,20 @@ fn hand_overs_come_in_the_order_of_their_deadlines() {
     granted.dedup();
     assert_eq!(granted, [b"a", b"b", b"c", b"d"]);
 }
+
+#[test]
+fn a_flush_or_swap_of_empty_databases_leaves_no_work() {
+    let mut world = world();
+    for n in 0..MANY {
+        let key = n.to_be_bytes();
+        acquire(&mut world, CROWD, Acquire { bind_ms: Some(0), ..Acquire::new(&key, b"a") });
+    }
+    while tick(&mut world).1 == Progress::More {}
+    let _ = world.flush(Some(5));
+    assert_eq!(tick(&mut world).1, Progress::Done, "a flush of an empty database");
+    let _ = world.swap_databases(5, 6);
+    assert_eq!(tick(&mut world).1, Progress::Done, "a swap of empty databases");
+    let _ = world.flush(Some(0));
+    while tick(&mut world).1 == Progress::More {}
+    assert_eq!(world.machine.leases().len(), 0);
+}
