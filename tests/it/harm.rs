@@ -1,6 +1,6 @@
 //! What one client's large value or mass removal costs others.
 
-use std::{fs, thread, time::Duration};
+use std::{fs, time::Duration};
 
 use crate::{
     args,
@@ -51,8 +51,8 @@ fn evicting_one_large_semaphore_evicts_few_other_keys() {
     server.left_over_check();
 }
 
-/// Microseconds that the server spends in one `DLOCK.RENEW`, as it counts them, when 16 connections send a hundred each
-/// in the turn of the loop in which all keys `{a}1` to `{a}<count>` are removed.
+/// Microseconds that the server spends in one `DLOCK.RENEW`, as it counts them, when 16 connections send a hundred
+/// each in the turn of the loop in which all keys `{a}1` to `{a}<count>` are removed.
 fn renewals_beside_removal(server: &Server, count: i64) -> f64 {
     let script = "for n = 1, ARGV[1] do redis.call('UNLINK', '{a}' .. n) end return 1";
     let mut remover = server.client();
@@ -119,9 +119,12 @@ fn what_was_removed_costs_nothing_during_a_pause() {
     client.cmd(&pause).ok();
     client.cmd(&["EXEC"]).ok();
     // The first turn of the loop looks at all of them.
-    thread::sleep(Duration::from_millis(200));
+    let wait = |server: &Server, ms: &str| {
+        server.cmd(&["XREAD", "BLOCK", ms, "STREAMS", "none", "0"]).is_null()
+    };
+    assert!(wait(&server, "200"));
     let before = cpu_ms(&server);
-    thread::sleep(Duration::from_secs(1));
+    assert!(wait(&server, "1000"));
     let used = cpu_ms(&server) - before;
     println!("{used} ms of CPU in a second of a pause");
     assert!(used < 100, "{used} ms of CPU in a second of a pause");

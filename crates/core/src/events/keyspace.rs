@@ -41,8 +41,8 @@ impl Lost {
         Self::with(resource, key, prints, false)
     }
 
-    /// As [`Lost::of`], in O(1), for a value with very many parts. The shell calls [`Lost::bring`] when the server frees
-    /// it. The server does not free a value that lives on under another name.
+    /// As [`Lost::of`], in O(1), for a value with very many parts. The shell calls [`Lost::bring`] when the server
+    /// frees it. The server does not free a value that lives on under another name.
     pub fn of_large(resource: &Resource, key: Key<'_>, prints: Prints) -> Self {
         Self::with(resource, key, prints, true)
     }
@@ -54,7 +54,7 @@ impl Lost {
         let holds = alone.into_iter().chain(others.into_iter().flat_map(Holds::iter));
         let is_closed = matches!(&resource.body, Body::Latch(latch) if latch.count > 0);
         let latch = is_closed.then_some((LOST_LATCH, Use::PassedOver));
-        let remains = Remains::of((key, kind, prints), holds, latch);
+        let remains = Remains::of(key, kind, prints, holds, latch);
         Self { key_id, kind, prints, remains, others: None, is_large }
     }
 
@@ -69,7 +69,7 @@ impl Lost {
     /// The server frees the value, which was at `key`.
     pub fn bring(&mut self, resource: Resource, key: Key<'_>) {
         let holds = resource.into_others().into_iter().flat_map(Holds::into_all);
-        self.others = Some(Remains::of((key, self.kind, self.prints), holds, None));
+        self.others = Some(Remains::of(key, self.kind, self.prints, holds, None));
     }
 }
 
@@ -101,7 +101,7 @@ impl Machine {
     fn lose(&mut self, turn: &mut Turn<'_>, key: Key<'_>, lost: Lost) {
         let Lost { key_id, kind, remains, others, is_large, .. } = lost;
         self.leases.leave(key_id);
-        self.work_off(turn, (key, key_id), remains, AT_ONCE);
+        self.work_off(turn, key, key_id, remains, AT_ONCE);
         if self.regime.is_primary() {
             if kind == Kind::Semaphore && !matches!(turn.keys.get(key), Lookup::Here(_)) {
                 self.forget_taken(|gone| gone == key);
@@ -109,7 +109,7 @@ impl Machine {
             self.value_is_gone(kind, key, turn.fx);
         }
         match others {
-            Some(others) => self.work_off(turn, (key, key_id), others, ENDS_AT_ONCE),
+            Some(others) => self.work_off(turn, key, key_id, others, ENDS_AT_ONCE),
             // The server has freed the value in the background, although it is told not to: at least drop its bindings.
             None if is_large => self.begin_untie(key.db),
             None => {}

@@ -28,7 +28,8 @@ impl Machine {
     pub(crate) fn work_off(
         &mut self,
         turn: &mut Turn<'_>,
-        (key, key_id): (Key<'_>, KeyId),
+        key: Key<'_>,
+        key_id: KeyId,
         remains: Remains,
         most: usize,
     ) {
@@ -42,9 +43,8 @@ impl Machine {
     }
 
     fn work_off_later(&mut self, key: Key<'_>, key_id: KeyId, holds: &Holds) {
-        let what = (key, Kind::Rw, self.spent.prints());
         let (db, name) = (key.db, Name::from(key.name));
-        let remains = Remains::of(what, holds.iter(), None);
+        let remains = Remains::of(key, Kind::Rw, self.spent.prints(), holds.iter(), None);
         let (fate, events) = (Fate::Broken, holds.len());
         self.pending.removed.push_back(Removed { db, name, key_id, remains, fate, events });
     }

@@ -217,8 +217,8 @@ impl Machine {
     }
 
     /// Serves waiters whose time has come, those of expired leases in the order of their deadlines. Every second piece
-    /// of work is for them, if there are any: work that no waiter waits for may be very much. Not every piece, because a
-    /// queue can need other work first.
+    /// of work is for them, if there are any: work that no waiter waits for may be very much. Not every piece, because
+    /// a queue can need other work first.
     fn hand_over_one(&mut self, turn: &mut Turn<'_>) -> bool {
         self.pending.is_for_waiters = !self.pending.is_for_waiters;
         if !self.pending.is_for_waiters {

@@ -56,7 +56,9 @@ impl Removed {
 impl Remains {
     /// What is left of `holds` of `key`, and of `more` requests. One walk: holds are scattered in memory.
     pub fn of<H: Borrow<Hold>>(
-        (key, kind, prints): (Key<'_>, Kind, Prints),
+        key: Key<'_>,
+        kind: Kind,
+        prints: Prints,
         holds: impl Iterator<Item = (HoldId, H)>,
         more: Option<(RequestKey<'_>, Use)>,
     ) -> Self {
