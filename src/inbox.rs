@@ -6,20 +6,35 @@
 //! first. In a cluster a command processes only notices of its slot: while it runs, the server looks up all keys in
 //! that slot's dictionary.
 
+mod lost;
+
 use dlock_core::divergence::Refused;
 use dlock_core::events::lost::Lost;
-use dlock_core::key::{Key, Swap};
+use dlock_core::key::Swap;
 use dlock_core::queues::waiter::WaiterId;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use crate::ffi::{Alarm, CallId, MainCell, Value};
+use crate::ffi::{Alarm, CallId, MainCell};
+use crate::{cluster, shell};
+
+pub use lost::{Address, bring, follow, last_unlinked_in, take_lost, with_lost};
 
 impl Notice {
     /// FLUSHDB, or FLUSHALL (`None`), at this moment.
     pub fn flushed(db: Option<u32>) -> Self {
-        let missing = crate::shell::with(|shell| shell.machine.divergence().total());
+        let missing = shell::with(|shell| shell.machine.divergence().total());
         Self::Flushed { db, missing: missing.unwrap_or_default() }
+    }
+
+    /// The key that the notice is about.
+    fn name(&self) -> Option<&[u8]> {
+        match self {
+            Self::Unlinked { name, .. }
+            | Self::Moved { name }
+            | Self::Loaded { name, aside: false, .. } => Some(name),
+            _ => None,
+        }
     }
 
     /// Whether processing the notice may change a key.
@@ -35,7 +50,6 @@ impl Notice {
             // For an active connection only its queues are checked, which respects the gate itself.
             Self::Heard(_)
             | Self::HandleGone(_)
-            | Self::Freed(_)
             | Self::Forked
             | Self::Forgiven
             | Self::Role { .. }
@@ -74,12 +88,10 @@ pub enum Notice {
         /// Name of the key.
         name: Box<[u8]>,
         /// The removed value; `None` if it could not be read.
-        lost: Option<Lost>,
+        lost: Option<Box<Lost>>,
         /// The address of that value at the time, to recognise it where it is now.
         at: Option<Address>,
     },
-    /// The server has freed a large value that we removed.
-    Freed(Box<Value>),
     /// RENAME or MOVE brought a value to this name, in some database: Valkey 9 reports a wrong one inside MULTI.
     Moved {
         /// Name of the key.
@@ -151,8 +163,62 @@ impl Drop for PendingWaiters {
     }
 }
 
-static INBOX: MainCell<VecDeque<Notice>> = MainCell::new(VecDeque::new());
+/// A notice with its number: they are processed in the order of their numbers.
+type Numbered = (u64, Notice);
+
+/// The notices.
+#[derive(Debug)]
+struct Inbox {
+    /// Number of the next notice.
+    next: u64,
+    /// Those that have not been tried yet, oldest first.
+    new: VecDeque<Numbered>,
+    /// Those that wait, by the slot of their key; `None`: outside of a cluster, and those without a key. So a command
+    /// looks only at those of its own slot.
+    waiting: BTreeMap<Option<u16>, Vec<Numbered>>,
+}
+
+static INBOX: MainCell<Inbox> =
+    MainCell::new(Inbox { next: 0, new: VecDeque::new(), waiting: BTreeMap::new() });
 static NEWS: AtomicBool = AtomicBool::new(false);
+
+impl Inbox {
+    fn is_empty(&self) -> bool {
+        self.new.is_empty() && self.waiting.is_empty()
+    }
+
+    fn push(&mut self, notice: Notice) {
+        self.next += 1;
+        self.new.push_back((self.next, notice));
+    }
+
+    /// Takes the new notices, and those that wait as `of` says; oldest first.
+    fn take(&mut self, of: Of) -> VecDeque<Numbered> {
+        let waiting: Vec<Numbered> = match of {
+            Of::All => std::mem::take(&mut self.waiting).into_values().flatten().collect(),
+            Of::Slot(slot) => self.waiting.remove(&Some(slot)).unwrap_or_default(),
+            Of::News => Vec::new(),
+        };
+        if waiting.is_empty() {
+            return std::mem::take(&mut self.new);
+        }
+        let mut taken = waiting;
+        taken.extend(std::mem::take(&mut self.new));
+        taken.sort_by_key(|(number, _)| *number);
+        taken.into()
+    }
+}
+
+/// The waiting notices that a batch takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    /// All.
+    All,
+    /// In a command of a cluster: those of its slot.
+    Slot(u16),
+    /// None: they cannot be processed now.
+    News,
+}
 
 /// Connections with a pending `Heard` notice: one per connection is enough.
 static HEARD: MainCell<BTreeSet<u64>> = MainCell::new(BTreeSet::new());
@@ -200,7 +266,7 @@ pub fn has_loaded() -> bool {
 /// Adds a notice and wakes the loop.
 pub fn push(notice: Notice) {
     if let Notice::ClientGone(client) = notice
-        && !crate::shell::knows_client(client)
+        && !shell::knows_client(client)
     {
         return;
     }
@@ -213,7 +279,7 @@ pub fn push(notice: Notice) {
         let first = inbox.is_empty();
         match notice {
             Notice::Swapped { databases, .. } => push_swap(inbox, databases, notice),
-            notice => inbox.push_back(notice),
+            notice => inbox.push(notice),
         }
         NEWS.store(true, Relaxed);
         first
@@ -223,99 +289,13 @@ pub fn push(notice: Notice) {
     }
 }
 
-/// How many of the last notices are searched for a value that is being freed: the server frees it directly after the
-/// unlink event.
-const LAST: usize = 32;
-
-/// The server has freed a large value: attaches it to its unlink notice. Returns it if there is no such notice.
-pub fn bring(value: Box<Value>) -> Option<Box<Value>> {
-    let mut value = Some(value);
-    INBOX.try_with(|inbox| {
-        let lost = inbox.iter_mut().rev().take(LAST).find_map(|notice| match notice {
-            Notice::Unlinked { lost: Some(lost), .. } => {
-                value.as_ref().is_some_and(|value| lost.awaits(value)).then_some(lost)
-            }
-            _ => None,
-        });
-        if let Some(lost) = lost
-            && let Some(value) = value.take()
-        {
-            lost.bring(value);
-        }
-    });
-    value
-}
-
-/// The address of a value; after the value is freed, another one can have it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Address(usize);
-
-impl Address {
-    /// The address of this value.
-    pub fn of(value: &Value) -> Self {
-        Self(std::ptr::from_ref(value).addr())
-    }
-}
-
-/// The database of the last unlinked value, if there is one.
-pub fn last_unlinked_in() -> Option<u32> {
-    INBOX.try_with(|inbox| {
-        inbox.iter().rev().take(LAST).find_map(|notice| match notice {
-            Notice::Unlinked { db, .. } => Some(*db),
-            _ => None,
-        })
-    })?
-}
-
-/// RENAME or MOVE has just brought the value with this address to another key. Its last unlink notice was about that.
-/// Returns whether there is such a notice.
-pub fn follow(value: Address) -> bool {
-    let found = INBOX.try_with(|inbox| {
-        let lost = inbox.iter_mut().rev().take(LAST).find_map(|notice| match notice {
-            Notice::Unlinked { lost: Some(lost), at, .. } if *at == Some(value) => Some(lost),
-            _ => None,
-        })?;
-        lost.follow();
-        Some(())
-    });
-    found.flatten().is_some()
-}
-
-/// Takes what was removed from a key when the running operation opened it.
-pub fn take_lost(key: Key<'_>) -> Option<Lost> {
-    INBOX.try_with(|inbox| {
-        let is_it = |notice: &Notice| {
-            matches!(notice, Notice::Unlinked { db, name, .. }
-                if *db == key.db && **name == *key.name)
-        };
-        let last = inbox.iter().rev().take(LAST).position(is_it)?;
-        match inbox.remove(inbox.len() - 1 - last)? {
-            Notice::Unlinked { lost, .. } => lost,
-            _ => None,
-        }
-    })?
-}
-
-/// Lends the values that were unlinked, with their keys.
-pub fn with_lost<R>(read: impl for<'a> FnOnce(Vec<(Key<'a>, &'a Lost)>) -> R) -> Option<R> {
-    INBOX.try_with(|inbox| {
-        let lost = inbox.iter().filter_map(|notice| match notice {
-            Notice::Unlinked { db, name, lost: Some(lost), .. } => {
-                Some((Key { db: *db, name }, lost))
-            }
-            _ => None,
-        });
-        read(lost.collect())
-    })
-}
-
 /// SWAPDB: notices about a value follow the value to its new database, and are processed after the swap.
-fn push_swap(inbox: &mut VecDeque<Notice>, databases: Swap, swapped: Notice) {
-    let (mut placed, others): (VecDeque<_>, _) =
-        std::mem::take(inbox).into_iter().partition(|notice| {
+fn push_swap(inbox: &mut Inbox, databases: Swap, swapped: Notice) {
+    let (mut placed, others): (VecDeque<_>, VecDeque<_>) =
+        inbox.take(Of::All).into_iter().partition(|(_, notice)| {
             matches!(notice, Notice::Moved { .. } | Notice::Loaded { aside: false, .. })
         });
-    for notice in &mut placed {
+    for (_, notice) in &mut placed {
         if let Notice::Loaded { db, .. } = notice {
             *db = databases.target_of(*db);
         }
@@ -325,9 +305,11 @@ fn push_swap(inbox: &mut VecDeque<Notice>, databases: Swap, swapped: Notice) {
             *db = databases.target_of(*db);
         }
     });
-    *inbox = others;
-    inbox.push_back(swapped);
-    inbox.append(&mut placed);
+    inbox.new = others;
+    inbox.push(swapped);
+    for (_, notice) in placed {
+        inbox.push(notice);
+    }
 }
 
 /// Whether there are no notices.
@@ -340,11 +322,19 @@ pub fn has_news() -> bool {
     NEWS.load(Relaxed)
 }
 
-/// Notices being processed. Deferred notices return to the inbox, in front of newer ones. So do unprocessed notices
-/// after a panic.
+/// Whether a flush waits for its turn.
+pub fn awaits_flush() -> bool {
+    let is_flush = |(_, notice): &Numbered| matches!(notice, Notice::Flushed { .. });
+    INBOX
+        .try_with(|inbox| inbox.waiting.get(&None).is_some_and(|all| all.iter().any(is_flush)))
+        .unwrap_or(false)
+}
+
+/// Notices being processed. Deferred notices return to the inbox, where they wait. So do unprocessed notices after a
+/// panic.
 pub struct Batch {
-    next: VecDeque<Notice>,
-    put_off: VecDeque<Notice>,
+    next: VecDeque<Numbered>,
+    put_off: Vec<Numbered>,
     is_for_tick: bool,
 }
 
@@ -358,52 +348,54 @@ pub enum Wait {
 }
 
 impl Batch {
-    /// Takes all notices. Loaded values come last: the server loads the replacement of a value before it reports that
-    /// the old one is gone.
-    pub fn take() -> Self {
-        NEWS.store(false, Relaxed);
-        let notices = INBOX.try_with(std::mem::take).unwrap_or_default();
-        let is_loaded = |notice: &Notice| matches!(notice, Notice::Loaded { aside: false, .. });
+    /// Takes the new notices, and waiting ones. Loaded values come last: the server loads the replacement of a value
+    /// before it reports that the old one is gone.
+    ///
+    /// In a command (`is_command`), what waits for the tick goes on waiting for it.
+    pub fn take(of: Of, is_command: bool) -> Self {
+        let is_for_tick = NEWS.swap(false, Relaxed) && is_command;
+        let notices = INBOX.try_with(|inbox| inbox.take(of)).unwrap_or_default();
+        let is_loaded =
+            |(_, notice): &Numbered| matches!(notice, Notice::Loaded { aside: false, .. });
         let (mut loaded, mut next): (VecDeque<_>, VecDeque<_>) =
             notices.into_iter().partition(is_loaded);
         next.append(&mut loaded);
-        Self { next, put_off: VecDeque::new(), is_for_tick: false }
+        Self { next, put_off: Vec::new(), is_for_tick }
     }
 
     /// The unprocessed notices.
     pub fn iter(&self) -> impl Iterator<Item = &Notice> {
-        self.next.iter()
+        self.next.iter().map(|(_, notice)| notice)
     }
 
     /// Takes the oldest unprocessed notice.
-    pub fn next(&mut self) -> Option<Notice> {
-        let notice = self.next.pop_front()?;
+    pub fn next(&mut self) -> Option<Numbered> {
+        let (number, notice) = self.next.pop_front()?;
         if let Notice::Heard(client) = notice {
             // From here on a new notice of this client counts.
             HEARD.try_with(|heard| heard.remove(&client));
         }
-        Some(notice)
+        Some((number, notice))
     }
 
     /// Defers a notice that cannot be processed now.
-    pub fn put_off(&mut self, notice: Notice, wait: Wait) {
+    pub fn put_off(&mut self, notice: Numbered, wait: Wait) {
         self.is_for_tick |= wait == Wait::Tick;
-        self.put_off.push_back(notice);
+        self.put_off.push(notice);
     }
 }
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        let mut notices = std::mem::take(&mut self.put_off);
         if self.is_for_tick || !self.next.is_empty() {
             NEWS.store(true, Relaxed);
         }
-        notices.append(&mut self.next);
-        if !notices.is_empty() {
-            INBOX.try_with(|inbox| {
-                notices.append(inbox);
-                *inbox = notices;
-            });
-        }
+        let is_cluster = shell::is_cluster();
+        INBOX.try_with(|inbox| {
+            for (number, notice) in self.put_off.drain(..).chain(self.next.drain(..)) {
+                let slot = notice.name().filter(|_| is_cluster).map(cluster::slot);
+                inbox.waiting.entry(slot).or_default().push((number, notice));
+            }
+        });
     }
 }

@@ -314,21 +314,24 @@ pub fn unlinked(db: u32, name: &[u8], value: Option<&Value>) {
         return;
     }
     crate::ffi::follow_moves();
-    let lost = value.map(|value| {
-        // A large value is not copied: the server passes it on when it frees it.
-        if persist::is_large(value) { Lost::of_large(value) } else { Lost::of(value) }
+    let key = Key { db, name };
+    let lost = value.zip(shell::prints()).map(|(value, prints)| {
+        // RENAME unlinks a value, too. So a large one is read when the server frees it.
+        if persist::is_large(value) {
+            Lost::of_large(value, key, prints)
+        } else {
+            Lost::of(value, key, prints)
+        }
     });
     let at = value.map(Address::of);
-    inbox::push(Notice::Unlinked { db, name: name.into(), lost, at });
+    inbox::push(Notice::Unlinked { db, name: name.into(), lost: lost.map(Box::new), at });
 }
 
-/// The server has freed a large value on the main thread. Returns it if there is nothing left to do for it.
-pub fn freed(value: Box<Value>) -> Option<Box<Value>> {
-    if is_removing() {
-        inbox::push(Notice::Freed(value));
-        return None;
+/// The server frees a large value on the main thread.
+pub fn freed(value: Value) {
+    if !is_removing() {
+        inbox::bring(value);
     }
-    inbox::bring(value)
 }
 
 fn is_removing() -> bool {

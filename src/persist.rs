@@ -339,7 +339,7 @@ fn learn(Beside { token, spent, standing }: Beside, origin: Origin) -> bool {
             OF_EARLIER_MODULE.store(false, Relaxed);
         }
         match (spent, origin) {
-            (Some(spent), Origin::Loading) => shell.machine.replace_spent(Some(spent)),
+            (Some(spent), Origin::Loading) => shell.replace_spent(Some(spent)),
             (Some(spent), Origin::AsyncLoading) => shell.spent_aside = Some(spent),
             // The second data set brings its own finished requests.
             (Some(_), Origin::Restore) | (None, _) => {}
@@ -351,7 +351,7 @@ fn learn(Beside { token, spent, standing }: Beside, origin: Origin) -> bool {
 /// A full synchronization begins and replaces the data set: the finished requests go with the old data.
 pub fn sync_begins() {
     let _ = shell::with(|shell| {
-        shell.machine.replace_spent(None);
+        shell.replace_spent(None);
         shell.sync = Some(Standing::default());
     });
 }
@@ -376,7 +376,7 @@ pub fn sync_aside(load: Load) {
         match load {
             Load::Started => shell.sync = Some(Standing::default()),
             Load::Ended => {
-                shell.machine.replace_spent(spent);
+                shell.replace_spent(spent);
                 shell.machine.stand_as_primary(standing.unwrap_or_default());
             }
             Load::Failed => {}

@@ -7,7 +7,7 @@ use dlock_core::effects::Effects;
 use dlock_core::machine::Machine;
 use dlock_core::queues::waiter::HashKeys;
 use dlock_core::record::{Level, Standing};
-use dlock_core::spent::SpentRequests;
+use dlock_core::spent::{Prints, SpentRequests};
 use dlock_core::time::{Instant, Now};
 
 use crate::ffi::{self, Ctx, MainCell};
@@ -63,7 +63,25 @@ pub struct Lateness {
     pub worst_us: u64,
 }
 
+/// How fingerprints of requests are made. Callbacks need it while the shell is lent.
+static PRINTS: MainCell<Option<Prints>> = MainCell::new(None);
+
+/// How fingerprints of requests are made; `None` before the start.
+pub fn prints() -> Option<Prints> {
+    PRINTS.try_with(|prints| *prints).flatten()
+}
+
 impl Shell {
+    /// Another data set replaces the present one, and with it the finished requests.
+    pub fn replace_spent(&mut self, spent: Option<SpentRequests>) {
+        self.machine.replace_spent(spent);
+        self.share_prints();
+    }
+
+    fn share_prints(&self) {
+        PRINTS.try_with(|prints| *prints = Some(self.machine.spent().prints()));
+    }
+
     /// Learns the level of data, which may belong to a full synchronization that is not complete.
     pub fn learn_level(&mut self, level: Level) {
         match &mut self.sync {
@@ -147,6 +165,7 @@ pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
         sync: None,
         settings_seen: config::changes(),
     };
+    shell.share_prints();
     SHELL.try_with(|place| *place = Some(shell)).ok_or_else(|| "loaded on another thread".into())
 }
 

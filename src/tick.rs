@@ -12,7 +12,7 @@ use dlock_core::time::{Instant, Now};
 use dlock_core::turn::Turn;
 
 use crate::ffi::{self, Alarm, Ctx, Mode, Verdict};
-use crate::inbox::{self, Batch, Load, Notice, Wait};
+use crate::inbox::{self, Batch, Load, Notice, Of, Wait};
 use crate::keyspace::{Keys, Named, Scope};
 use crate::parking::{self, Detached};
 use crate::shell::{self, Shell};
@@ -126,7 +126,14 @@ pub fn drain_notices(ctx: Ctx<'_>, allowed: Allowed) {
     if inbox::is_empty() {
         return;
     }
-    let mut batch = Batch::take();
+    // Read again for each notice: one of them may say that this server has become a primary.
+    let is_closed = || allowed.gate != Gate::Open && shell::is_primary();
+    let of = match allowed.scope {
+        _ if is_closed() => Of::News,
+        Scope::Everywhere => Of::All,
+        Scope::Command(slot) => slot.map_or(Of::News, Of::Slot),
+    };
+    let mut batch = Batch::take(of, allowed.scope != Scope::Everywhere);
     let facts = BatchFacts {
         before_load: batch.iter().any(|notice| matches!(notice, Notice::Loading)),
         swaps_before_replay: batch.iter().any(|notice| {
@@ -141,28 +148,27 @@ pub fn drain_notices(ctx: Ctx<'_>, allowed: Allowed) {
             follow(ctx, allowed, name);
         }
     }
-    // Read again for each notice: one of them may say that this server has become a primary.
-    let is_closed = || allowed.gate != Gate::Open && shell::is_primary();
     // A load determines what a flush meant, so the two stay together.
-    let has_flush = batch.iter().any(|notice| matches!(notice, Notice::Flushed { .. }));
+    let has_flush = batch.iter().any(|notice| matches!(notice, Notice::Flushed { .. }))
+        || inbox::awaits_flush();
     let keeps_load = has_flush && (is_closed() || allowed.scope != Scope::Everywhere);
-    while let Some(notice) = batch.next() {
+    while let Some((number, notice)) = batch.next() {
         let is_closed = is_closed();
         if is_closed && notice.writes() {
-            batch.put_off(notice, Wait::Gate);
+            batch.put_off((number, notice), Wait::Gate);
         } else if waits_for_tick(&notice, allowed.scope) {
             forget_holders(&notice);
-            batch.put_off(notice, Wait::Tick);
+            batch.put_off((number, notice), Wait::Tick);
         } else if keeps_load && matches!(notice, Notice::Loading) {
-            batch.put_off(notice, if is_closed { Wait::Gate } else { Wait::Tick });
+            batch.put_off((number, notice), if is_closed { Wait::Gate } else { Wait::Tick });
         } else if let Notice::ClientGone(client) = notice {
             if !client_gone(ctx, allowed, client) {
-                batch.put_off(notice, Wait::Tick);
+                batch.put_off((number, notice), Wait::Tick);
             }
         } else if matches!(notice, Notice::Forked | Notice::Forgiven)
             && ffi::avoid_replica_traffic()
         {
-            batch.put_off(notice, Wait::Gate);
+            batch.put_off((number, notice), Wait::Gate);
         } else {
             apply_notice(ctx, allowed, notice, facts);
         }
@@ -190,7 +196,6 @@ fn waits_for_tick(notice: &Notice, scope: Scope) -> bool {
         Notice::ClientGone(_)
         | Notice::Heard(_)
         | Notice::HandleGone(_)
-        | Notice::Freed(_)
         | Notice::Loaded { aside: true, .. }
         | Notice::Role { .. }
         | Notice::Loading => false,
@@ -254,8 +259,7 @@ fn apply_notice(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, facts: BatchFact
         },
         Notice::Undelivered(waiter) => undelivered(ctx, allowed, waiter),
         Notice::Unlinked { db, name, lost, .. } => on_keys(ctx, allowed, |shell, turn| {
-            let key = Key { db, name: &name };
-            shell.machine.unlinked(turn, key, lost);
+            shell.machine.unlinked(turn, Key { db, name: &name }, lost.map(|lost| *lost));
         }),
         Notice::Loaded { db, name, aside: true, .. } => {
             let _ = shell::with(|shell| shell.aside.push((db, name)));
@@ -276,9 +280,6 @@ fn apply_notice(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, facts: BatchFact
                 shell.machine.swapped(turn, databases);
             }
         }),
-        Notice::Freed(value) => {
-            let _ = shell::with(|shell| shell.machine.freed(*value));
-        }
         Notice::Role { primary } => on_keys(ctx, allowed, |shell, turn| {
             if primary { shell.machine.promote(turn.now) } else { shell.machine.demote() }
         }),
@@ -366,9 +367,7 @@ fn used_databases(ctx: Ctx<'_>) -> Vec<u32> {
 }
 
 fn adopt(ctx: Ctx<'_>, allowed: Allowed, db: u32, name: &[u8]) {
-    on_keys(ctx, allowed, |shell, turn| {
-        shell.machine.adopt(turn, Key { db, name });
-    });
+    on_keys(ctx, allowed, |shell, turn| shell.machine.adopt(turn, Key { db, name }));
 }
 
 fn undelivered(ctx: Ctx<'_>, allowed: Allowed, waiter: WaiterId) {

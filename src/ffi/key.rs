@@ -57,7 +57,7 @@ impl Stored {
             let Stored(value) = *unsafe { Box::from_raw(raw) };
             let value = value.into_inner();
             if main_thread::here() && crate::persist::is_large(&value) {
-                drop(crate::keyspace::freed(Box::new(value)));
+                crate::keyspace::freed(value);
             }
         } else if main_thread::here() {
             ORPHAN.store(true, Ordering::Relaxed);

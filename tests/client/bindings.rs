@@ -49,9 +49,11 @@ async fn a_grant_after_a_long_search_for_the_server_is_certain() {
     let bind = Duration::from_millis(500);
     let server = Server::start();
     let proxy = Proxy::to(&server);
-    let client = quick().retry_for(SOON).connect(&proxy.url()).await.unwrap();
+    let client = quick().retry_for(bind * 6).connect(&proxy.url()).await.unwrap();
     proxy.refuse();
     proxy.cut(Cut::Reset);
+    // From now on the client knows that its connection is gone: nothing is sent over it.
+    assert!(client.lock("other").try_acquire().await.is_err());
     let calls = ["now", "queued"].map(|key| {
         let lock = client.lock(key).bind(bind);
         tokio::spawn(async move {

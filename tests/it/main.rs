@@ -44,6 +44,7 @@ mod families_restart;
 mod families_specimens;
 mod gate;
 mod handles;
+mod harm;
 mod harness;
 mod hostile;
 mod keyspace;

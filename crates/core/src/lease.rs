@@ -136,6 +136,11 @@ impl Leases {
         }
     }
 
+    /// Number of entries of keys in this database.
+    pub fn count_in(&self, db: u32) -> usize {
+        self.databases.get(&self.home(db)).copied().unwrap_or(0)
+    }
+
     /// The databases of the keys in the index, in ascending order.
     pub fn databases(&self) -> impl Iterator<Item = u32> {
         let used = self.databases.iter().filter(|&(_, &count)| count > 0);

@@ -31,8 +31,8 @@ pub(crate) struct Pending {
     pub to_mark_dirty: VecDeque<(u64, WaiterSlot, bool)>,
     /// FLUSHDB and FLUSHALL that are not drained, oldest first.
     pub flushes: VecDeque<Flush>,
-    /// Removed large values whose holds are not all ended, oldest first.
+    /// Holds that are gone and for which something is left to do, oldest first.
     pub removed: VecDeque<Removed>,
-    /// Removed values whose memory is freed piece by piece.
+    /// Former tables whose memory is freed piece by piece.
     pub debris: VecDeque<Debris>,
 }

@@ -46,6 +46,8 @@ const MANY_READERS: usize = 256;
 pub struct WaitQueues {
     keys: HashKeys,
     queues: Slab<QueueId, Queue>,
+    /// Number of queues of each database that had any.
+    databases: BTreeMap<u32, usize>,
     lengths: Lengths,
     waiters: Slab<WaiterSlot, Waiter>,
     groups: Slab<GroupId, Group>,
@@ -100,6 +102,7 @@ impl WaitQueues {
         Self {
             keys,
             queues: Slab::default(),
+            databases: BTreeMap::new(),
             lengths: Lengths::default(),
             waiters: Slab::default(),
             groups: Slab::default(),

@@ -147,6 +147,26 @@ struct Log {
     dropped: usize,
 }
 
+/// Makes the fingerprints of one memory: those of another memory differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prints(HashKeys);
+
+impl Prints {
+    /// Saved, and sent to replicas: the same on every machine, and part of the version of the saved data.
+    pub(crate) fn of(self, key: Key<'_>, request: RequestKey<'_>) -> Print {
+        let HashKeys(one, other) = self.0;
+        let mut hasher = SipHasher13::new_with_keys(one, other);
+        hasher.write(&key.db.to_le_bytes());
+        hasher.write(&[request.scope as u8]);
+        for part in [key.name, request.owner, request.id] {
+            hasher.write(&(part.len() as u64).to_le_bytes());
+            hasher.write(part);
+        }
+        let hash = hasher.finish128();
+        [hash.h1, hash.h2]
+    }
+}
+
 impl SpentRequests {
     /// An empty memory. `keys` should be random: clients choose the ids.
     pub fn new(keys: HashKeys) -> Self {
@@ -238,6 +258,11 @@ impl SpentRequests {
         self.keys
     }
 
+    /// The fingerprints that this memory keeps.
+    pub fn prints(&self) -> Prints {
+        Prints(self.keys)
+    }
+
     /// All requests that are still known at `now`, oldest first: fingerprint, age in milliseconds
     /// rounded down, and what it did.
     pub(crate) fn entries(
@@ -272,17 +297,8 @@ impl SpentRequests {
         Some(self.log.oldest()?.at + limits.keep_ms)
     }
 
-    /// Saved, and sent to replicas: the same on every machine, and part of the version of the saved data.
     pub(crate) fn print(&self, key: Key<'_>, request: RequestKey<'_>) -> Print {
-        let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
-        hasher.write(&key.db.to_le_bytes());
-        hasher.write(&[request.scope as u8]);
-        for part in [key.name, request.owner, request.id] {
-            hasher.write(&(part.len() as u64).to_le_bytes());
-            hasher.write(part);
-        }
-        let hash = hasher.finish128();
-        [hash.h1, hash.h2]
+        self.prints().of(key, request)
     }
 
     fn drop_oldest(&mut self) {

@@ -143,7 +143,7 @@ impl State {
     pub(super) fn delete(&mut self, db: u32, name: &[u8]) -> bool {
         let key = Key { db, name };
         let Some(value) = self.keys.take(key) else { return false };
-        let lost = Lost::of(&value);
+        let lost = Lost::of(&value, key, self.machine.spent().prints());
         self.step(|machine, turn| {
             machine.unlinked(turn, key, Some(lost));
             machine.drain_some(turn);

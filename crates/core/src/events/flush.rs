@@ -32,12 +32,22 @@ impl Machine {
 
     /// All keys of one database (`None`: of all) were removed.
     pub(crate) fn begin_flush(&mut self, db: Option<u32>) {
+        if db.is_some_and(|db| self.has_nothing_in(db)) {
+            return;
+        }
         self.pending.flushes.push_back(Flush::new(
             &self.connections,
             &self.leases,
             &self.waits,
             Cause::Flush(db),
         ));
+    }
+
+    /// Whether the machine knows no key and no waiter of this database. Unknown while entries may have an old address.
+    fn has_nothing_in(&self, db: u32) -> bool {
+        let is_late = |flush: &Flush| matches!(flush.cause, Cause::Swap(_, true));
+        self.leases.count_in(db) + self.waits.queues_in(db) == 0
+            && !self.pending.flushes.iter().any(is_late)
     }
 
     /// Two databases were swapped.
@@ -50,6 +60,9 @@ impl Machine {
             self.leases.swap_databases(swap);
         }
         self.swap_in_flight(swap);
+        if !is_doubtful && self.has_nothing_in(swap.a) && self.has_nothing_in(swap.b) {
+            return;
+        }
         self.pending.flushes.push_back(Flush::new(
             &self.connections,
             &self.leases,
@@ -119,7 +132,11 @@ impl Machine {
     }
 
     fn flush_entry(&mut self, turn: &mut Turn<'_>, flush: &mut Flush) -> bool {
-        if flush.next_key >= flush.key_bound {
+        let is_over = match flush.cause {
+            Cause::Flush(Some(db)) => self.leases.count_in(flush.now_in(db)) == 0,
+            Cause::Flush(None) | Cause::Swap(..) | Cause::Untie(_) => false,
+        };
+        if is_over || flush.next_key >= flush.key_bound {
             return false;
         }
         let id = flush.next_key;

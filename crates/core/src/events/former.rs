@@ -18,6 +18,9 @@ use core::mem::take;
 /// Number of slots of former waiters that one piece of work checks.
 const SLOTS_AT_ONCE: u32 = 16;
 
+/// Parts of former tables that one piece of work frees.
+const PARTS_AT_ONCE: usize = 8;
+
 impl Machine {
     /// Makes this server a replica. Blocked calls are told to ask elsewhere, queue entries are removed, and leases no
     /// longer end here. O(1); the tick does the rest.
@@ -69,6 +72,20 @@ impl Machine {
             self.pending.debris.push_back(debris);
         }
         true
+    }
+
+    /// Frees some memory of former tables; `false` if there is none.
+    pub(crate) fn free_some(&mut self) -> bool {
+        let Some(first) = self.pending.debris.front_mut() else { return false };
+        if !first.free(PARTS_AT_ONCE) {
+            self.pending.debris.pop_front();
+        }
+        true
+    }
+
+    /// Whether memory of former tables is not freed yet.
+    pub(crate) fn has_debris(&self) -> bool {
+        !self.pending.debris.is_empty()
     }
 
     /// Whether some waiters from before a demotion have no answer yet.

@@ -1,47 +1,52 @@
-//! Large values that the server has removed, and very many readers whose holds were broken together, drained in
-//! portions.
+//! Holds that are gone with their value, and very many readers that were broken together.
 //!
-//! A semaphore can have 100,000 permits, each with a binding, a message and requests to remember. So the shell hands
-//! over such a value when the server frees it. The tick ends its holds, a few at a time, and then frees the value piece
-//! by piece. Until then lookups find the requests of the remaining holds in the value itself. A binding of an ended
-//! hold shortens nothing.
+//! A semaphore can have 100,000 permits, each with a binding, a message and requests to remember. The server frees such
+//! a value at once; what has to be noted and told about its holds stays, without their strings. The tick works it off,
+//! a few at a time. Until then lookups find the requests there. A binding of an ended hold shortens nothing.
 
 use crate::bytes::Name;
+use crate::effects::Event;
 use crate::ids::{HoldId, HoldRef, KeyId};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::pending::removed::{Fate, Removed};
-use crate::spent::{Print, RequestKey, Use, spent_of};
+use crate::pending::removed::{Fate, Remains, Removed};
+use crate::spent::{Print, RequestKey, Use};
 use crate::state::hold::NO_CLIENT;
 use crate::state::holds::Holds;
-use crate::state::lock::Lock;
 use crate::state::resource::{Body, Resource};
-use crate::state::rw::RwLock;
 use crate::store::Lookup;
 use crate::turn::{Step, Turn};
-use alloc::boxed::Box;
 use alloc::vec::Vec;
+use dlock_wire::message::Event as Message;
 
-/// Holds that one piece of work ends.
-const HOLDS_AT_ONCE: usize = 2;
-
-/// Parts that one piece of work frees.
-const PARTS_AT_ONCE: usize = 8;
+/// Messages that one piece of work sends, bindings that it removes, and requests that it notes.
+pub(crate) const ENDS_AT_ONCE: usize = 2;
 
 impl Machine {
-    /// Takes over a large value that was removed from `key`, and whose entry is gone.
-    pub(crate) fn take_over_removed(&mut self, key: Key<'_>, key_id: KeyId, value: Box<Resource>) {
-        let is_primary = self.regime.is_primary();
-        let fate = if is_primary { Fate::Deleted } else { Fate::Replayed };
-        self.work_off_later(key, key_id, value, fate);
+    /// Holds of `key` are gone. Does the first part of what is left to do for them; the tick does the rest.
+    pub(crate) fn work_off(
+        &mut self,
+        turn: &mut Turn<'_>,
+        key: Key<'_>,
+        key_id: KeyId,
+        remains: Remains,
+        most: usize,
+    ) {
+        let (db, name) = (key.db, Name::from(key.name));
+        let mut removed = Removed { db, name, key_id, remains, fate: Fate::Deleted, events: 0 };
+        removed.remains.forget_unless(self.spent.prints());
+        self.work_off_some(turn, &mut removed, self.wide_at_once.min(most));
+        if !removed.is_done() {
+            self.pending.removed.push_back(removed);
+        }
     }
 
-    fn work_off_later(&mut self, key: Key<'_>, key_id: KeyId, value: Box<Resource>, fate: Fate) {
-        let name = Name::from(key.name);
-        let db = key.db;
-        let removed = Removed { db, name, key_id, value, last: None, fate, remembers: true };
-        self.pending.removed.push_back(removed);
+    fn work_off_later(&mut self, key: Key<'_>, key_id: KeyId, holds: &Holds) {
+        let (db, name) = (key.db, Name::from(key.name));
+        let remains = Remains::of(key, Kind::Rw, self.spent.prints(), holds.iter(), None);
+        let (fate, events) = (Fate::Broken, holds.len());
+        self.pending.removed.push_back(Removed { db, name, key_id, remains, fate, events });
     }
 
     /// Ends the holds of all readers of a key, if they are very many. Returns their number. The caller hands off.
@@ -56,10 +61,10 @@ impl Machine {
         }
         let Body::Rw(rw) = &mut resource.body else { return 0 };
         let readers = rw.readers.take_all();
-        let mut gone = Resource::free(Kind::Rw);
-        gone.body = Body::Rw(Box::new(RwLock { lock: Lock::Free, readers }));
-        let fate = Fate::Broken { client: step.caller.client };
-        self.work_off_later(step.key, resource.key_id, Box::new(gone), fate);
+        for (id, hold) in readers.iter() {
+            self.observe_broken(step.now, step.key, id, hold, step.caller.client);
+        }
+        self.work_off_later(step.key, resource.key_id, &readers);
         self.counters.broken += count as u64;
         if let Some(queue) = self.waits.queue_of(step.key) {
             self.waits.forget_readers(queue);
@@ -69,69 +74,59 @@ impl Machine {
     }
 
     /// A record has replaced the state of a key, and with it very many readers, which its primary has broken.
-    pub(crate) fn replaced(&mut self, key: Key<'_>, before: Body, now: &Resource) {
-        let mut gone = Resource::free(Kind::Rw);
-        gone.body = before;
-        let last = gone.others().and_then(Holds::last_id);
-        let is_later = |id| last.is_none_or(|last| id > last);
+    pub(crate) fn replaced(&mut self, key: Key<'_>, before: &Holds, now: &Resource) {
+        let is_later = |id| before.last_id().is_none_or(|last| id > last);
         // The present readers came later. Otherwise it is the same value again.
         if now.others().and_then(Holds::first_id).is_none_or(is_later) {
-            self.work_off_later(key, KeyId::NONE, Box::new(gone), Fate::Replayed);
-        } else {
-            self.freed(gone);
+            self.work_off_later(key, KeyId::NONE, before);
         }
     }
 
-    /// The server has freed a large value for which no work is left: its memory is freed piece by piece.
-    pub fn freed(&mut self, value: Resource) {
-        self.pending.debris.push_back(value.into_debris());
-    }
-
-    /// Whether a removed large value is not drained.
+    /// Whether something is left to do for holds that are gone.
     pub(crate) fn has_removed(&self) -> bool {
         !self.pending.removed.is_empty()
     }
 
-    /// Whether memory of removed values is not freed yet.
-    pub(crate) fn has_debris(&self) -> bool {
-        !self.pending.debris.is_empty()
-    }
-
-    /// Number of removed values that are not drained or not freed.
+    /// Number of removed values for which something is left to do, and of former tables.
     pub fn removed_values(&self) -> usize {
         self.pending.removed.len() + self.pending.debris.len()
     }
 
-    /// Ends some holds of the first value that is not drained; `false` if there is none.
+    /// Does a piece of what is left to do for holds that are gone; `false` if there is nothing.
     pub(crate) fn drain_removed(&mut self, turn: &mut Turn<'_>) -> bool {
         let Some(mut removed) = self.pending.removed.pop_front() else { return false };
-        let (lease, limits) = (self.regime.lease(turn.now.mono), self.request_limits());
-        let (key, kind) = (removed.key(), removed.value.kind());
-        let most = HOLDS_AT_ONCE.min(self.wide_at_once);
-        let mut last = None;
-        for (id, hold) in removed.rest().take(most) {
-            last = Some(id);
-            if removed.remembers {
-                for (name, what) in spent_of(kind, id, hold, false) {
-                    self.spent.note(key, name, what, lease, limits);
-                }
-            }
-            if self.regime.is_primary() {
-                removed.fate.tell(key, id, hold, turn.fx);
-                if let Fate::Broken { client } = removed.fate {
-                    self.observe_broken(turn.now, key, id, hold, client);
-                }
-            }
-            self.unbind_removed(turn, removed.key_id, id, hold.bound_to());
-        }
-        match last {
-            Some(id) => {
-                removed.last = Some(id);
-                self.pending.removed.push_front(removed);
-            }
-            None => self.freed(*removed.value),
+        self.work_off_some(turn, &mut removed, ENDS_AT_ONCE.min(self.wide_at_once));
+        if !removed.is_done() {
+            self.pending.removed.push_front(removed);
         }
         true
+    }
+
+    fn work_off_some(&mut self, turn: &mut Turn<'_>, removed: &mut Removed, most: usize) {
+        let Removed { db, name, key_id, remains, fate, events } = removed;
+        let (lease, limits) = (self.regime.lease(turn.now.mono), self.request_limits());
+        let key = Key { db: *db, name };
+        for (print, what) in remains.requests.by_ref().take(most) {
+            self.spent.put(print, what, lease, limits);
+        }
+        for (client, id) in remains.bindings.by_ref().take(most) {
+            self.unbind_removed(turn, *key_id, id, client);
+        }
+        let message = match fate {
+            Fate::Deleted => Message::Deleted,
+            Fate::Broken => Message::Broken,
+        };
+        // A primary sends the messages and events.
+        let is_primary = self.regime.is_primary();
+        let left = events.saturating_sub(most);
+        for _ in left..core::mem::replace(events, left) {
+            if is_primary {
+                turn.fx.note(key, Event::Break);
+            }
+        }
+        for subject in remains.messages.by_ref().take(most).filter(|_| is_primary) {
+            turn.fx.message(message, key, subject);
+        }
     }
 
     /// Removes the binding of an ended hold. Its entry may belong to another key by now, with a hold of the same id.
@@ -159,34 +154,19 @@ impl Machine {
         }
     }
 
-    /// Frees some memory of removed values; `false` if there is none.
-    pub(crate) fn free_some(&mut self) -> bool {
-        let Some(first) = self.pending.debris.front_mut() else { return false };
-        if !first.free(PARTS_AT_ONCE) {
-            self.pending.debris.pop_front();
-        }
-        true
-    }
-
-    /// What a request did to a hold of a removed value that is not drained.
+    /// What a request did to a hold that is gone.
     pub(crate) fn find_removed(&self, key: Key<'_>, name: RequestKey<'_>) -> Option<Use> {
-        let mut removed = self.pending.removed.iter().filter(|_| self.remembers_requests());
-        removed.find_map(|removed| removed.find(key, name))
+        if self.pending.removed.is_empty() || !self.remembers_requests() {
+            return None;
+        }
+        let print = self.spent.print(key, name);
+        self.pending.removed.iter().find_map(|removed| removed.remains.find(print))
     }
 
-    /// The requests of all holds of removed values that are not drained, by fingerprint.
+    /// The requests of all holds that are gone and not worked off, by fingerprint.
     pub(crate) fn requests_of_removed(&self) -> Vec<(Print, Use)> {
-        let removed = self.pending.removed.iter();
-        let removed = removed.filter(|removed| removed.remembers && self.remembers_requests());
-        let requests = removed.flat_map(|removed| {
-            let kind = removed.value.kind();
-            let holds = removed.rest();
-            holds.flat_map(move |(id, hold)| {
-                let requests = spent_of(kind, id, hold, false);
-                requests.map(|(name, what)| (self.spent.print(removed.key(), name), what))
-            })
-        });
-        requests.collect()
+        let removed = self.pending.removed.iter().filter(|_| self.remembers_requests());
+        removed.flat_map(|removed| removed.remains.requests.as_slice()).copied().collect()
     }
 
     fn remembers_requests(&self) -> bool {
@@ -197,7 +177,7 @@ impl Machine {
     /// Another data set replaces the one to which the removed values belonged.
     pub(crate) fn forget_requests_of_removed(&mut self) {
         for removed in &mut self.pending.removed {
-            removed.remembers = false;
+            removed.remains.forget_requests();
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::record::{self, BesideHead, Clocks, DecodeError, Keyless, Level};
 use crate::state::hold::{Hold, NO_CLIENT};
-use crate::state::resource::Resource;
+use crate::state::resource::{Body, Resource};
 use crate::store::{Lookup, Store};
 use crate::time::{LeaseInstant, Millis, Now};
 use crate::turn::Turn;
@@ -108,9 +108,9 @@ impl Machine {
             },
         );
         match (before, &replayed) {
-            (Some(before), Ok(_)) => self.replaced(key, before, resource),
+            (Some(Body::Rw(before)), Ok(_)) => self.replaced(key, &before.readers, resource),
             (Some(before), Err(_)) => resource.body = before,
-            (None, _) => {}
+            (Some(_) | None, _) => {}
         }
         let replayed = replayed?;
         self.learn_level(Level::of(payload)?);
@@ -138,14 +138,13 @@ impl Machine {
     pub fn save_beside<'l>(
         &self,
         now: Now,
-        lost: impl Iterator<Item = (Key<'l>, &'l Lost)>,
+        lost: impl Iterator<Item = &'l Lost>,
         put: impl FnMut(&[u8]),
     ) {
         let (lease, limits) = (self.regime.lease(now.mono), self.request_limits());
         let mut more = self.requests_of_removed();
         if limits.keep_ms > 0 && limits.most > 0 {
-            let spent = lost.flat_map(|(key, lost)| lost.spent().map(move |spent| (key, spent)));
-            more.extend(spent.map(|(key, (name, what))| (self.spent.print(key, name), what)));
+            more.extend(lost.flat_map(|lost| lost.spent(self.spent.prints())));
         }
         let standing = self.standing_as_sent();
         let has_any = standing.divergence.is_any()

@@ -1,29 +1,40 @@
-//! A large removed value whose holds end in portions.
+//! Holds that are gone, most of them with their value, and what is not done for them yet.
 
 use crate::bytes::Name;
-use crate::effects::{Effects, Event};
+use crate::effects::Subject;
 use crate::ids::{HoldId, KeyId};
 use crate::key::Key;
-use crate::spent::{RequestKey, Scope, Use, spent_of};
-use crate::state::hold::Hold;
-use crate::state::resource::{Body, Resource};
+use crate::kind::Kind;
+use crate::spent::{Print, Prints, RequestKey, Use, spent_of};
+use crate::state::hold::{Hold, NO_CLIENT};
 use crate::subject::subject;
-use alloc::boxed::Box;
-use dlock_wire::message::Event as Message;
+use alloc::vec::{IntoIter, Vec};
+use core::borrow::Borrow;
 
-/// A value removed from its key, some of whose holds are not ended yet.
+/// The holds of a key that are gone.
 #[derive(Debug)]
 pub(crate) struct Removed {
     pub db: u32,
     pub name: Name,
     pub key_id: KeyId,
-    pub value: Box<Resource>,
-    /// The last hold that was ended.
-    pub last: Option<HoldId>,
-    /// The message that tells the end of its holds.
+    pub remains: Remains,
+    /// The message that tells the end of the holds.
     pub fate: Fate,
-    /// Its requests belong to the data set that the server serves now.
-    pub remembers: bool,
+    /// Number of keyspace events that are not sent.
+    pub events: usize,
+}
+
+/// What has to be noted and told about holds that are gone. It is smaller than the holds were, whatever they knew: the
+/// server evicts keys until its memory falls.
+#[derive(Debug)]
+pub(crate) struct Remains {
+    prints: Prints,
+    /// Their requests, sorted.
+    pub requests: IntoIter<(Print, Use)>,
+    /// The connections to which they were bound.
+    pub bindings: IntoIter<(u64, HoldId)>,
+    /// For those that send messages.
+    pub messages: IntoIter<Subject>,
 }
 
 /// Why holds are gone.
@@ -32,56 +43,72 @@ pub(crate) enum Fate {
     /// Their key was deleted.
     Deleted,
     /// An operator broke them.
-    Broken {
-        /// The connection of the operator; [`NO_CLIENT`](crate::state::hold::NO_CLIENT) in a script.
-        client: u64,
-    },
-    /// A primary ended them, and it sends the messages.
-    Replayed,
+    Broken,
 }
 
 impl Removed {
-    pub fn key(&self) -> Key<'_> {
-        Key { db: self.db, name: &self.name }
-    }
-
-    /// The holds that are not ended yet, in the order of their ids.
-    pub fn rest(&self) -> impl Iterator<Item = (HoldId, &Hold)> {
-        self.value.others().into_iter().flat_map(|holds| holds.after(self.last))
-    }
-
-    /// What a request did to a hold that is not ended yet.
-    pub fn find(&self, key: Key<'_>, name: RequestKey<'_>) -> Option<Use> {
-        if !self.remembers || key != self.key() || name.owner.is_empty() {
-            return None;
-        }
-        let (id, hold) = match (&self.value.body, name.scope) {
-            (Body::Semaphore(semaphore), Scope::Semaphore) => {
-                semaphore.permits.by_request(name.owner, name.id)?
-            }
-            (Body::Rw(rw), Scope::Read) => rw.readers.by_request(name.owner, name.id)?,
-            _ => return None,
-        };
-        if self.last.is_some_and(|last| id <= last) {
-            return None;
-        }
-        let mut requests = spent_of(self.value.kind(), id, hold, false);
-        requests.find(|(known, _)| *known == name).map(|(_, what)| what)
+    /// Whether nothing is left to do.
+    pub fn is_done(&self) -> bool {
+        self.events == 0 && self.remains.is_empty()
     }
 }
 
-impl Fate {
-    pub fn tell(self, key: Key<'_>, id: HoldId, hold: &Hold, fx: &mut Effects) {
-        let message = match self {
-            Self::Deleted => Message::Deleted,
-            Self::Broken { .. } => {
-                fx.note(key, Event::Break);
-                Message::Broken
+impl Remains {
+    /// What is left of `holds` of `key`, and of `more` requests. One walk: holds are scattered in memory.
+    pub fn of<H: Borrow<Hold>>(
+        key: Key<'_>,
+        kind: Kind,
+        prints: Prints,
+        holds: impl Iterator<Item = (HoldId, H)>,
+        more: Option<(RequestKey<'_>, Use)>,
+    ) -> Self {
+        let mut requests: Vec<_> =
+            more.into_iter().map(|(name, what)| (prints.of(key, name), what)).collect();
+        let (mut bindings, mut messages) = (Vec::new(), Vec::new());
+        for (id, hold) in holds {
+            let hold = hold.borrow();
+            let known = spent_of(kind, id, hold, false);
+            requests.extend(known.map(|(name, what)| (prints.of(key, name), what)));
+            if hold.bound_to() != NO_CLIENT {
+                bindings.push((hold.bound_to(), id));
             }
-            Self::Replayed => return,
-        };
-        if let Some(subject) = subject(id, hold) {
-            fx.message(message, key, subject);
+            messages.extend(subject(id, hold));
         }
+        requests.sort_unstable_by_key(|(print, _)| *print);
+        Self {
+            prints,
+            requests: requests.into_iter(),
+            bindings: bindings.into_iter(),
+            messages: messages.into_iter(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.requests.len() + self.bindings.len() + self.messages.len() == 0
+    }
+
+    /// What a request did.
+    pub fn find(&self, print: Print) -> Option<Use> {
+        let rest = self.requests.as_slice();
+        let at = rest.binary_search_by_key(&print, |(print, _)| *print).ok()?;
+        rest.get(at).map(|(_, what)| *what)
+    }
+
+    /// The memory of requests may be another one since: then it has its own.
+    pub fn forget_unless(&mut self, prints: Prints) {
+        if self.prints != prints {
+            self.forget_requests();
+        }
+    }
+
+    /// Leaves out one request.
+    pub fn leave_out(&mut self, print: Print) {
+        let mut requests: Vec<_> = core::mem::take(&mut self.requests).collect();
+        requests.retain(|(known, _)| *known != print);
+        self.requests = requests.into_iter();
+    }
+
+    pub fn forget_requests(&mut self) {
+        self.requests = Vec::new().into_iter();
     }
 }

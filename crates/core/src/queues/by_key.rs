@@ -73,6 +73,7 @@ impl WaitQueues {
 
     pub(super) fn add_queue(&mut self, key: Key<'_>, kind: Kind, observes: bool) -> QueueId {
         self.last_serial += 1;
+        *self.databases.entry(key.db).or_default() += 1;
         let id = self.queues.insert(Queue {
             kind,
             db: key.db,
@@ -117,8 +118,21 @@ impl WaitQueues {
         let Some(queue) = self.queues.get(id) else { return };
         let hash = hash_key(self.keys, queue.key());
         self.by_key.remove(&mut ByKey { keys: self.keys, queues: &mut self.queues }, hash, id);
-        self.queues.remove(id);
+        self.remove_queue(id);
         self.dirty_queues.remove(&id);
+    }
+
+    fn remove_queue(&mut self, id: QueueId) {
+        if let Some(queue) = self.queues.remove(id)
+            && let Some(count) = self.databases.get_mut(&queue.db)
+        {
+            *count -= 1;
+        }
+    }
+
+    /// Number of queues of keys in this database.
+    pub fn queues_in(&self, db: u32) -> usize {
+        self.databases.get(&db).copied().unwrap_or(0)
     }
 
     /// The latch that the waiters of a queue await has opened.
@@ -300,7 +314,7 @@ impl WaitQueues {
                 return Some(queue.head);
             }
             self.dropped.pop_front();
-            self.queues.remove(id);
+            self.remove_queue(id);
         }
         None
     }

@@ -37,7 +37,7 @@ impl WaiterId {
 }
 
 /// Keys of the hash function, random per process: names and owners come from clients.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HashKeys(pub u64, pub u64);
 
 impl BuildHasher for HashKeys {

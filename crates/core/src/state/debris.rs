@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Parts of a removed value. To free 100,000 of them takes too long for one step.
+/// Parts of a removed table. To free a million of them takes too long for one step.
 #[derive(Default)]
 pub(crate) struct Debris(Vec<Box<dyn Iterator<Item = ()> + Send>>);
 

@@ -2,7 +2,6 @@
 
 use crate::bytes::Owner;
 use crate::ids::{ALONE, HoldId};
-use crate::state::debris::Debris;
 use crate::state::hold::{self, Hold};
 use crate::time::LeaseInstant;
 use alloc::boxed::Box;
@@ -198,6 +197,11 @@ impl Holds {
         self.all.iter().map(|(&id, hold)| (id, &**hold))
     }
 
+    /// All holds by value.
+    pub(crate) fn into_all(self) -> impl Iterator<Item = (HoldId, Box<Hold>)> {
+        self.all.into_iter()
+    }
+
     /// The holds behind `last` in the order of their ids; all holds without `last`.
     pub fn after(&self, last: Option<HoldId>) -> impl Iterator<Item = (HoldId, &Hold)> {
         let from = last.map_or(Bound::Unbounded, Bound::Excluded);
@@ -212,17 +216,6 @@ impl Holds {
     /// The largest id.
     pub(crate) fn last_id(&self) -> Option<HoldId> {
         self.all.last_key_value().map(|(&id, _)| id)
-    }
-
-    /// Its memory, to be freed piece by piece.
-    pub(crate) fn into_debris(self, debris: &mut Debris) {
-        let Self { all, ends, owners, unclaimed, requests, touched, needs_whole_record: _ } = self;
-        debris.add(all.into_iter());
-        debris.add(ends.into_iter());
-        debris.add(owners.into_iter());
-        debris.add(unclaimed.into_iter());
-        debris.add(requests.into_iter());
-        debris.add(touched.into_iter());
     }
 
     /// Number of holds.

@@ -2,7 +2,6 @@
 
 use crate::ids::{ALONE, HoldId, KeyId};
 use crate::kind::Kind;
-use crate::state::debris::Debris;
 use crate::state::fair::Fair;
 use crate::state::hold::{Hold, Notify};
 use crate::state::holds::Holds;
@@ -166,6 +165,15 @@ impl Resource {
         }
     }
 
+    /// The same holds by value.
+    pub(crate) fn into_others(self) -> Option<Holds> {
+        match self.body {
+            Body::Rw(rw) => Some(rw.readers),
+            Body::Semaphore(semaphore) => Some(semaphore.permits),
+            Body::Lock(_) | Body::Fair(_) | Body::Latch(_) => None,
+        }
+    }
+
     fn others_mut(&mut self) -> Option<&mut Holds> {
         match &mut self.body {
             Body::Rw(rw) => Some(&mut rw.readers),
@@ -304,19 +312,6 @@ impl Resource {
             Body::Semaphore(semaphore) => Some(semaphore),
             _ => None,
         }
-    }
-
-    /// Its memory, to be freed piece by piece.
-    pub(crate) fn into_debris(self) -> Debris {
-        let mut debris = Debris::default();
-        match self.body {
-            Body::Lock(_) => {}
-            Body::Fair(fair) => debris.add(fair.entries.into_iter()),
-            Body::Rw(rw) => rw.readers.into_debris(&mut debris),
-            Body::Semaphore(semaphore) => semaphore.permits.into_debris(&mut debris),
-            Body::Latch(latch) => debris.add(latch.requests.into_iter()),
-        }
-        debris
     }
 
     /// Bytes of memory, itself included.

@@ -166,6 +166,7 @@ impl Scene {
         let (from, to) = (from.name(), to.name());
         let [from, to] = [&from, &to].map(|name| Key { db: 0, name });
         self.fx.clear();
+        self.keys.prints = Some(self.machine.spent().prints());
         let [there, gone] = self.keys.rename(from, to);
         let turn = &mut Turn::without_caller(&mut self.keys, NOW, &mut self.fx);
         let machine = &mut self.machine;

@@ -4,6 +4,7 @@ use dlock_core::events::lost::Lost;
 use dlock_core::key::Key;
 use dlock_core::kind::Kind;
 use dlock_core::record;
+use dlock_core::spent::Prints;
 use dlock_core::state::resource::{Body, Resource};
 use dlock_core::store::{Lookup, Reach, Store};
 
@@ -18,6 +19,8 @@ pub struct Keys {
     pub with_ttl: Vec<Id>,
     /// Values count as large: an unlinked value is not copied, but brought when it is freed.
     pub has_large: bool,
+    /// How the machine makes fingerprints of requests; for keys that are removed.
+    pub prints: Option<Prints>,
     /// The only slot that can be reached, as in a command of a cluster; `None`: all can.
     pub slot: Option<usize>,
     /// The server takes no writes: keys may only be looked at.
@@ -112,7 +115,7 @@ impl Keys {
     /// RENAME of the key. Returns what was unlinked from the new name, and from the old one.
     pub fn rename(&mut self, from: Key<'_>, to: Key<'_>) -> [Option<Lost>; 2] {
         let Some(value) = self.take(from) else { return [self.free(to), None] };
-        let mut moved = value.as_ref().map(|value| self.lost(value));
+        let mut moved = value.as_ref().map(|value| self.lost(from, value));
         moved.iter_mut().for_each(Lost::follow);
         let lost = [self.free(to), moved];
         self.insert(to, value);
@@ -122,9 +125,9 @@ impl Keys {
     /// Removes the value.
     pub fn free(&mut self, key: Key<'_>) -> Option<Lost> {
         let value = self.take(key)??;
-        let mut lost = self.lost(&value);
+        let mut lost = self.lost(key, &value);
         if lost.awaits(&value) {
-            lost.bring(Box::new(value));
+            lost.bring(value, key);
         }
         Some(lost)
     }
@@ -137,12 +140,17 @@ impl Keys {
     }
 
     /// The removals of which the machine has not learnt.
-    pub fn unheard(&self) -> impl Iterator<Item = (Key<'_>, &Lost)> {
-        self.unheard.iter().map(|((db, name), lost)| (Key { db: *db, name }, lost))
+    pub fn unheard(&self) -> impl Iterator<Item = &Lost> {
+        self.unheard.iter().map(|(_, lost)| lost)
     }
 
-    fn lost(&self, value: &Resource) -> Lost {
-        if self.has_large { Lost::of_large(value) } else { Lost::of(value) }
+    fn lost(&self, key: Key<'_>, value: &Resource) -> Lost {
+        let prints = self.prints.expect("the machine has told how it makes fingerprints");
+        if self.has_large {
+            Lost::of_large(value, key, prints)
+        } else {
+            Lost::of(value, key, prints)
+        }
     }
 
     pub fn swap(&mut self, a: u32, b: u32) {

@@ -8,6 +8,7 @@ impl World {
     /// As [`World::unlink`], but the machines learn of it only in [`World::hear_of_removals`]. The server removes a key
     /// whose time to live is over when a command or the machine opens it, and reports it later.
     pub fn unlink_unheard(&mut self, key: Key<'_>) -> Seen {
+        self.share_prints();
         for keys in [&mut self.keys, &mut self.replica_keys] {
             let lost = keys.free(key);
             keys.unheard.extend(lost.map(|lost| (own(key), lost)));
@@ -37,6 +38,7 @@ impl World {
     /// RENAME, of which the replica's machine learns only in [`World::hear_of_renames`]: the server reports it later,
     /// and replays records before.
     pub fn rename_unheard(&mut self, from: Key<'_>, to: Key<'_>) -> Seen {
+        self.share_prints();
         let [_, gone] = self.replica_keys.rename(from, to);
         self.unheard_renames.extend(gone.map(|gone| (own(from), own(to), gone)));
         let [there, gone] = self.keys.rename(from, to);

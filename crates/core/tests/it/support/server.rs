@@ -74,6 +74,12 @@ impl World {
         self.replica_keys.has_large = true;
     }
 
+    /// Before keys are removed: the machines say how they make fingerprints.
+    pub fn share_prints(&mut self) {
+        self.keys.prints = Some(self.machine.spent().prints());
+        self.replica_keys.prints = Some(self.replica.spent().prints());
+    }
+
     /// The replica does one piece of the work left to its tick.
     pub fn piece_of_replica(&mut self) {
         let (now, mut fx) = (self.now(), Effects::default());
@@ -96,6 +102,7 @@ impl World {
 
     /// DEL, UNLINK, an elapsed EXPIRE, eviction; with `over`, SET of another type over it.
     pub fn unlink(&mut self, key: Key<'_>, over: bool) -> Seen {
+        self.share_prints();
         let [here, there] = [&mut self.keys, &mut self.replica_keys].map(|keys| {
             let lost = keys.free(key);
             if over {
@@ -118,6 +125,7 @@ impl World {
 
     /// RENAME, or MOVE when the databases differ.
     pub fn rename(&mut self, from: Key<'_>, to: Key<'_>) -> Seen {
+        self.share_prints();
         let mut lost = Vec::new();
         for keys in [&mut self.keys, &mut self.replica_keys] {
             lost.push(keys.rename(from, to));
@@ -148,6 +156,7 @@ impl World {
     /// MULTI, SWAPDB `a b`, MOVE of the key to `a`, SWAPDB `a b`, EXEC. The machines learn of each step when the value
     /// is in `b` already, and the moved value is followed first.
     pub fn move_between_swaps(&mut self, key: Key<'_>, (a, b): (u32, u32)) -> Seen {
+        self.share_prints();
         let to = Key { db: b, ..key };
         let mut lost = Vec::new();
         for keys in [&mut self.keys, &mut self.replica_keys] {
@@ -323,6 +332,7 @@ impl World {
 
     /// DUMP of one key, and RESTORE of that under another one (REPLACE).
     pub fn restore(&mut self, from: Key<'_>, to: Key<'_>) -> Seen {
+        self.share_prints();
         let now = self.now();
         let lease = self.machine.lease_time(now.mono);
         let Lookup::Here(resource) = self.keys.get(from) else { panic!("nothing to dump") };

@@ -63,6 +63,7 @@ fn tell(world: &mut World, event: impl FnOnce(&mut Machine, &mut Turn<'_>)) -> u
 
 /// Reports the removal of all locks with this prefix, as one batch. Returns the number of its effects.
 fn remove_all(world: &mut World, prefix: u8) -> usize {
+    world.share_prints();
     let names = (0..MANY).map(|n| name(prefix, n));
     let removed = names.map(|name| {
         let key = Key { db: 0, name: &name };

@@ -8,6 +8,7 @@ mod events;
 mod fair;
 mod former;
 mod hand_off;
+mod harm;
 mod holds;
 mod keyspace;
 mod latch;

@@ -1,0 +1,97 @@
+//! The values in unlink notices: what is learnt of them between the event and its turn.
+
+use dlock_core::events::lost::Lost;
+use dlock_core::key::Key;
+
+use super::{INBOX, Inbox, Notice};
+use crate::ffi::Value;
+
+/// How many of the last notices are searched for a value that is being freed: the server frees it directly after the
+/// unlink event.
+const LAST: usize = 32;
+
+/// The server frees a large value: its unlink notice keeps what matters of it.
+pub fn bring(value: Value) {
+    INBOX.try_with(|inbox| {
+        let newest = inbox.new.iter_mut().rev().take(LAST);
+        let notice = newest.map(|(_, notice)| notice).find_map(|notice| match notice {
+            Notice::Unlinked { lost: Some(lost), db, name, .. } if lost.awaits(&value) => {
+                Some((lost, Key { db: *db, name }))
+            }
+            _ => None,
+        });
+        if let Some((lost, key)) = notice {
+            lost.bring(value, key);
+        }
+    });
+}
+
+/// The address of a value; after the value is freed, another one can have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Address(usize);
+
+impl Address {
+    /// The address of this value.
+    pub fn of(value: &Value) -> Self {
+        Self(std::ptr::from_ref(value).addr())
+    }
+}
+
+/// The database of the last unlinked value, if there is one.
+pub fn last_unlinked_in() -> Option<u32> {
+    INBOX.try_with(|inbox| {
+        inbox.newest().find_map(|notice| match notice {
+            Notice::Unlinked { db, .. } => Some(*db),
+            _ => None,
+        })
+    })?
+}
+
+/// RENAME or MOVE has just brought the value with this address to another key. Its last unlink notice was about that.
+/// Returns whether there is such a notice.
+pub fn follow(value: Address) -> bool {
+    let found = INBOX.try_with(|inbox| {
+        let newest = inbox.new.iter_mut().rev().take(LAST);
+        let lost = newest.map(|(_, notice)| notice).find_map(|notice| match notice {
+            Notice::Unlinked { lost: Some(lost), at, .. } if *at == Some(value) => Some(lost),
+            _ => None,
+        })?;
+        lost.follow();
+        Some(())
+    });
+    found.flatten().is_some()
+}
+
+/// Takes what was removed from a key when the running operation opened it.
+pub fn take_lost(key: Key<'_>) -> Option<Lost> {
+    INBOX.try_with(|inbox| {
+        let is_it = |notice: &Notice| {
+            matches!(notice, Notice::Unlinked { db, name, .. }
+                if *db == key.db && **name == *key.name)
+        };
+        let last = inbox.newest().position(is_it)?;
+        match inbox.new.remove(inbox.new.len() - 1 - last)? {
+            (_, Notice::Unlinked { lost, .. }) => lost.map(|lost| *lost),
+            _ => None,
+        }
+    })?
+}
+
+/// Lends the values that were unlinked.
+pub fn with_lost<R>(read: impl for<'a> FnOnce(Vec<&'a Lost>) -> R) -> Option<R> {
+    INBOX.try_with(|inbox| {
+        let all = inbox.waiting.values().flatten().chain(&inbox.new);
+        let lost = all.filter_map(|(_, notice)| match notice {
+            Notice::Unlinked { lost: Some(lost), .. } => Some(&**lost),
+            _ => None,
+        });
+        read(lost.collect())
+    })
+}
+
+impl Inbox {
+    /// The last notices, latest first.
+    fn newest(&self) -> impl Iterator<Item = &Notice> {
+        self.new.iter().rev().take(LAST).map(|(_, notice)| notice)
+    }
+}
