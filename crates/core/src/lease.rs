@@ -30,6 +30,8 @@ pub struct Entry {
     pub permits: u64,
     /// The machine did not find its key.
     is_missed: bool,
+    /// A call waits, or waited, for its key.
+    is_awaited: bool,
 }
 
 /// See the module documentation.
@@ -44,6 +46,8 @@ pub struct Leases {
     number_of: BTreeMap<u32, u32>,
     home_of: BTreeMap<u32, u32>,
     wheel: Wheel<KeyId>,
+    /// The deadlines of keys with waiters: they end before the others.
+    awaited: Wheel<KeyId>,
     held: usize,
     permits: u64,
 }
@@ -54,14 +58,22 @@ impl Leases {
         let name = Name::from(key.name);
         let home = self.home(key.db);
         *self.databases.entry(home).or_default() += 1;
-        let entry = Entry { name, home, epoch, kind, held: 0, permits: 0, is_missed: false };
-        self.entries.insert(entry)
+        self.entries.insert(Entry {
+            name,
+            home,
+            epoch,
+            kind,
+            held: 0,
+            permits: 0,
+            is_missed: false,
+            is_awaited: false,
+        })
     }
 
     /// Removes an entry with its deadline.
     pub fn leave(&mut self, id: KeyId) -> Option<Entry> {
+        self.disarm(id);
         let entry = self.entries.remove(id)?;
-        self.wheel.disarm(id);
         self.count_out(entry.home);
         self.held -= entry.held as usize;
         self.permits -= entry.permits;
@@ -164,37 +176,63 @@ impl Leases {
 
     /// Sets the deadline of an entry, whether or not it had one.
     pub fn arm(&mut self, id: KeyId, at: LeaseInstant) {
-        self.wheel.arm(id, at.0);
+        self.wheel_of(id).arm(id, at.0);
+    }
+
+    fn wheel_of(&mut self, id: KeyId) -> &mut Wheel<KeyId> {
+        let is_awaited = self.entries.get(id).is_some_and(|entry| entry.is_awaited);
+        if is_awaited { &mut self.awaited } else { &mut self.wheel }
+    }
+
+    /// Whether a call waits, or waited, for the key of an entry.
+    pub fn is_awaited(&self, id: KeyId) -> bool {
+        self.entries.get(id).is_some_and(|entry| entry.is_awaited)
+    }
+
+    /// A call waits for the key of an entry.
+    pub fn set_awaited(&mut self, id: KeyId) {
+        if let Some(entry) = self.entries.get_mut(id)
+            && !core::mem::replace(&mut entry.is_awaited, true)
+            && let Some(at) = self.wheel.deadline(id)
+        {
+            self.wheel.disarm(id);
+            self.awaited.arm(id, at);
+        }
     }
 
     /// The deadline of an entry, rounded up to a tick.
     pub fn deadline(&self, id: KeyId) -> Option<u64> {
-        self.wheel.deadline(id)
+        self.wheel.deadline(id).or_else(|| self.awaited.deadline(id))
     }
 
     /// Removes the deadline of an entry.
     pub fn disarm(&mut self, id: KeyId) {
-        self.wheel.disarm(id);
+        self.wheel_of(id).disarm(id);
     }
 
     /// Removes all deadlines.
-    pub fn disarm_all(&mut self) -> Wheel<KeyId> {
-        self.wheel.take_all()
+    pub fn disarm_all(&mut self) -> [Wheel<KeyId>; 2] {
+        [self.awaited.take_all(), self.wheel.take_all()]
     }
 
-    /// The next expired entry, one bounded piece of work at a time.
-    pub fn step(&mut self, now: LeaseInstant) -> Step<KeyId> {
+    /// The next expired entry with waiters, one bounded piece of work at a time.
+    pub fn step_awaited(&mut self, now: LeaseInstant) -> Step<KeyId> {
+        self.awaited.step(now.0)
+    }
+
+    /// The next expired entry without waiters, one bounded piece of work at a time.
+    pub fn step_others(&mut self, now: LeaseInstant) -> Step<KeyId> {
         self.wheel.step(now.0)
     }
 
     /// A time not after the next deadline; `None` if there is none.
     pub fn next(&self) -> Option<LeaseInstant> {
-        self.wheel.next().map(LeaseInstant)
+        self.wheel.next().into_iter().chain(self.awaited.next()).min().map(LeaseInstant)
     }
 
     /// Number of deadlines.
     pub fn armed(&self) -> usize {
-        self.wheel.armed()
+        self.wheel.armed() + self.awaited.armed()
     }
 
     /// Number of holds of locks, in all keys.

@@ -185,6 +185,7 @@ impl Machine {
         if step.dirty {
             self.note_state(&mut step, resource);
         }
+        self.note_awaited(key, resource);
         let Step { changed, granted, .. } = step;
         if changed {
             let is_free = resource.is_free();

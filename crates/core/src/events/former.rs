@@ -13,6 +13,7 @@ use crate::pending::former::Former;
 use crate::queues::waiter::{Queue, WaiterId};
 use crate::slab::SlabId;
 use crate::state::debris::Debris;
+use crate::wheel::Wheel;
 use core::mem::take;
 
 /// Number of slots of former waiters that one piece of work checks.
@@ -40,7 +41,7 @@ impl Machine {
         let grants = take(&mut self.in_flight).into_values();
         debris.add(grants.flat_map(crate::pending::in_flight::InFlight::into_parts));
         debris.add(take(&mut self.pending.revisit).into_iter());
-        debris.add(self.leases.disarm_all().into_parts());
+        debris.add(self.leases.disarm_all().into_iter().flat_map(Wheel::into_parts));
         self.pending.debris.push_back(debris);
     }
 

@@ -1,5 +1,6 @@
 //! The tick: work without a call.
 
+use crate::ids::KeyId;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
@@ -40,20 +41,7 @@ impl Machine {
         let limits = self.request_limits();
         for _ in 0..budget {
             let worked = self.run_out_one(turn)
-                || (self.regime.may_end()
-                    && ((self.is_flushing() && self.end_lease_of_one(turn))
-                        || self.flush_one(turn)
-                        || self.drain_removed(turn)
-                        || self.end_quarantine(turn.now)
-                        || self.raise_level(turn.fx)
-                        || self.process_one_left_behind(turn)
-                        || self.advance_epoch(turn)
-                        || self.end_grace_of_one(turn)
-                        || self.end_lease_of_one(turn)
-                        || self.revisit_one(turn)
-                        || self.drain_one(turn)
-                        || self.mark_more_dirty()
-                        || self.grant_leftover(turn)))
+                || (self.regime.may_end() && self.write_one(turn))
                 || (!self.regime.is_primary()
                     && (self.flush_one(turn) || self.drain_removed(turn)))
                 || self.answer_more(turn.fx)
@@ -73,6 +61,34 @@ impl Machine {
             }
         }
         Progress::More
+    }
+
+    /// Does a piece of the work that needs an open gate. Every second piece is for work that no call waits for: a million
+    /// holds can be gone at once. Not every piece is for waiters, because a queue can need the other work first.
+    fn write_one(&mut self, turn: &mut Turn<'_>) -> bool {
+        self.pending.pieces = self.pending.pieces.wrapping_add(1);
+        (self.pending.pieces.is_multiple_of(2) && self.clear_one(turn))
+            || self.end_quarantine(turn.now)
+            || self.raise_level(turn.fx)
+            || self.advance_epoch(turn)
+            || self.end_grace_of_one(turn)
+            || self.end_awaited_lease(turn)
+            || self.revisit_one(turn)
+            || self.drain_one(turn)
+            || self.mark_more_dirty()
+            || self.grant_leftover(turn)
+            || self.clear_one(turn)
+    }
+
+    /// Does a piece of the work that no call waits for: each kind in turn.
+    fn clear_one(&mut self, turn: &mut Turn<'_>) -> bool {
+        let first = self.pending.pieces / 2;
+        (first..first + 4).any(|kind| match kind % 4 {
+            0 => self.flush_one(turn),
+            1 => self.drain_removed(turn),
+            2 => self.process_one_left_behind(turn),
+            _ => self.end_lease_of_one(turn),
+        })
     }
 
     /// Whether anything besides timeouts is to be done: then the gate matters.
@@ -208,14 +224,26 @@ impl Machine {
             return;
         }
         for _ in 0..crate::portions::AT_ONCE {
-            if turn.fx.weight() >= WEIGHT_AT_ONCE || !self.end_lease_of_one(turn) {
+            if turn.fx.weight() >= WEIGHT_AT_ONCE
+                || !(self.end_awaited_lease(turn) || self.end_lease_of_one(turn))
+            {
                 return;
             }
         }
     }
 
+    fn end_awaited_lease(&mut self, turn: &mut Turn<'_>) -> bool {
+        let step = self.leases.step_awaited(self.regime.lease(turn.now.mono));
+        self.end_lease_of(turn, step)
+    }
+
     fn end_lease_of_one(&mut self, turn: &mut Turn<'_>) -> bool {
-        let key_id = match self.leases.step(self.regime.lease(turn.now.mono)) {
+        let step = self.leases.step_others(self.regime.lease(turn.now.mono));
+        self.end_lease_of(turn, step)
+    }
+
+    fn end_lease_of(&mut self, turn: &mut Turn<'_>, step: Step<KeyId>) -> bool {
+        let key_id = match step {
             Step::Due(key_id) => key_id,
             Step::Moved => return true,
             Step::Idle => return false,

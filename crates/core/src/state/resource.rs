@@ -165,6 +165,13 @@ impl Resource {
         }
     }
 
+    /// Whether any hold is a grant that its owner has not claimed.
+    pub(crate) fn has_unclaimed(&self) -> bool {
+        let alone = self.lock().hold();
+        alone.is_some_and(|hold| hold.unclaimed().is_some())
+            || self.others().is_some_and(Holds::has_unclaimed)
+    }
+
     /// The same holds by value.
     pub(crate) fn into_others(self) -> Option<Holds> {
         match self.body {

@@ -104,6 +104,18 @@ impl Machine {
         }
     }
 
+    /// After a call may have joined the queue of `key`: its lease ends before those for which no call waits. So does an
+    /// unclaimed grant, because the end of that decides whether the waiters of its connection count.
+    pub(crate) fn note_awaited(&mut self, key: Key<'_>, resource: &Resource) {
+        if !self.leases.is_awaited(resource.key_id)
+            && (resource.has_unclaimed()
+                || self.waits.queue_of(key).is_some()
+                || self.waits.observers_of(key).is_some())
+        {
+            self.leases.set_awaited(resource.key_id);
+        }
+    }
+
     /// Updates the lease index from the new state of a resource.
     pub(crate) fn settle(&mut self, key: Key<'_>, resource: &mut Resource) {
         if resource.is_free() {

@@ -107,7 +107,7 @@ fn keys_that_end_together_give_it_one() {
           0  c1  MACQUIRE 2 k l X PX 50          => t1 t2
           1  c2  ANYACQUIRE 2 k l A BLOCK 0      => parked
         # No alarm has rung: the first call to look at one of them does it.
-         60  c3  ANYACQUIRE 2 l k B              => k t4; c2 gets l t3
+         60  c3  ANYACQUIRE 2 l k B              => l t4; c2 gets k t3
     ",
     );
 }
