@@ -18,7 +18,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::ffi::{Alarm, CallId, MainCell};
 use crate::{cluster, shell};
 
-pub use lost::{Address, bring, follow, last_unlinked_in, take_lost, with_lost};
+pub use lost::{
+    Address, bring, follow, forget_lost_latch, has_lost_latch, last_unlinked_in, take_lost,
+    with_lost,
+};
 
 impl Notice {
     /// FLUSHDB, or FLUSHALL (`None`), at this moment.
@@ -176,29 +179,52 @@ struct Inbox {
     /// Those that wait, by the slot of their key; `None`: outside of a cluster, and those without a key. So a command
     /// looks only at those of its own slot.
     waiting: BTreeMap<Option<u16>, Vec<Numbered>>,
+    /// Those that wait for the gate. Once it is open, every batch takes all of them.
+    at_gate: Vec<Numbered>,
+    /// Whether any of the new ones may be about a closed latch.
+    has_lost_latch: bool,
 }
 
-static INBOX: MainCell<Inbox> =
-    MainCell::new(Inbox { next: 0, new: VecDeque::new(), waiting: BTreeMap::new() });
+static INBOX: MainCell<Inbox> = MainCell::new(Inbox {
+    next: 0,
+    new: VecDeque::new(),
+    waiting: BTreeMap::new(),
+    at_gate: Vec::new(),
+    has_lost_latch: false,
+});
 static NEWS: AtomicBool = AtomicBool::new(false);
 
 impl Inbox {
     fn is_empty(&self) -> bool {
-        self.new.is_empty() && self.waiting.is_empty()
+        self.new.is_empty() && self.waiting.is_empty() && self.at_gate.is_empty()
     }
 
     fn push(&mut self, notice: Notice) {
         self.next += 1;
+        self.has_lost_latch |= matches!(
+            &notice,
+            Notice::Unlinked { lost: Some(lost), .. } if lost.is_lost_latch()
+        );
         self.new.push_back((self.next, notice));
+    }
+
+    /// All notices, except for those that a batch has taken.
+    fn iter(&self) -> impl Iterator<Item = &Notice> {
+        let waiting = self.waiting.values().flatten().chain(&self.at_gate);
+        waiting.chain(&self.new).map(|(_, notice)| notice)
     }
 
     /// Takes the new notices, and those that wait as `of` says; oldest first.
     fn take(&mut self, of: Of) -> VecDeque<Numbered> {
-        let waiting: Vec<Numbered> = match of {
+        self.has_lost_latch = false;
+        let mut waiting: Vec<Numbered> = match of {
             Of::All => std::mem::take(&mut self.waiting).into_values().flatten().collect(),
             Of::Slot(slot) => self.waiting.remove(&Some(slot)).unwrap_or_default(),
             Of::News => Vec::new(),
         };
+        if of != Of::News {
+            waiting.append(&mut self.at_gate);
+        }
         if waiting.is_empty() {
             return std::mem::take(&mut self.new);
         }
@@ -214,7 +240,7 @@ impl Inbox {
 pub enum Of {
     /// All.
     All,
-    /// In a command of a cluster: those of its slot.
+    /// In a command of a cluster: those of its slot, and those that waited for the gate.
     Slot(u16),
     /// None: they cannot be processed now.
     News,
@@ -326,7 +352,9 @@ pub fn has_news() -> bool {
 pub fn awaits_flush() -> bool {
     let is_flush = |(_, notice): &Numbered| matches!(notice, Notice::Flushed { .. });
     INBOX
-        .try_with(|inbox| inbox.waiting.get(&None).is_some_and(|all| all.iter().any(is_flush)))
+        .try_with(|inbox| {
+            inbox.waiting.get(&None).into_iter().flatten().chain(&inbox.at_gate).any(is_flush)
+        })
         .unwrap_or(false)
 }
 
@@ -335,6 +363,7 @@ pub fn awaits_flush() -> bool {
 pub struct Batch {
     next: VecDeque<Numbered>,
     put_off: Vec<Numbered>,
+    at_gate: Vec<Numbered>,
     is_for_tick: bool,
 }
 
@@ -360,7 +389,7 @@ impl Batch {
         let (mut loaded, mut next): (VecDeque<_>, VecDeque<_>) =
             notices.into_iter().partition(is_loaded);
         next.append(&mut loaded);
-        Self { next, put_off: Vec::new(), is_for_tick }
+        Self { next, put_off: Vec::new(), at_gate: Vec::new(), is_for_tick }
     }
 
     /// The unprocessed notices.
@@ -380,8 +409,13 @@ impl Batch {
 
     /// Defers a notice that cannot be processed now.
     pub fn put_off(&mut self, notice: Numbered, wait: Wait) {
-        self.is_for_tick |= wait == Wait::Tick;
-        self.put_off.push(notice);
+        match wait {
+            Wait::Gate => self.at_gate.push(notice),
+            Wait::Tick => {
+                self.is_for_tick = true;
+                self.put_off.push(notice);
+            }
+        }
     }
 }
 
@@ -392,6 +426,7 @@ impl Drop for Batch {
         }
         let is_cluster = shell::is_cluster();
         INBOX.try_with(|inbox| {
+            inbox.at_gate.append(&mut self.at_gate);
             for (number, notice) in self.put_off.drain(..).chain(self.next.drain(..)) {
                 let slot = notice.name().filter(|_| is_cluster).map(cluster::slot);
                 inbox.waiting.entry(slot).or_default().push((number, notice));

@@ -265,6 +265,14 @@ impl Store for Keys<'_> {
         if is_missing && !inbox::is_empty() { inbox::take_lost(key) } else { None }
     }
 
+    fn has_lost_latch(&mut self, key: Key<'_>) -> bool {
+        inbox::has_lost_latch(key)
+    }
+
+    fn forget_lost_latch(&mut self, key: Key<'_>) {
+        inbox::forget_lost_latch(key);
+    }
+
     fn put(&mut self, key: Key<'_>, resource: Resource) {
         if let Some(handle) = self.open(key) {
             let is_set = handle.set(resource.kind() as usize, resource);

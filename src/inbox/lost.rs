@@ -66,7 +66,8 @@ pub fn follow(value: Address) -> bool {
 pub fn take_lost(key: Key<'_>) -> Option<Lost> {
     INBOX.try_with(|inbox| {
         let is_it = |notice: &Notice| {
-            matches!(notice, Notice::Unlinked { db, name, .. }
+            // One without a value stays: it says that the queue of the key has to be looked at.
+            matches!(notice, Notice::Unlinked { db, name, lost: Some(_), .. }
                 if *db == key.db && **name == *key.name)
         };
         let last = inbox.newest().position(is_it)?;
@@ -77,11 +78,21 @@ pub fn take_lost(key: Key<'_>) -> Option<Lost> {
     })?
 }
 
+/// Whether a closed latch was removed from a key, and its notice is new.
+pub fn has_lost_latch(key: Key<'_>) -> bool {
+    let is_it = |lost: &mut Lost| lost.is_lost_latch();
+    INBOX.try_with(|inbox| inbox.lost_latches(key).any(is_it)).unwrap_or(false)
+}
+
+/// A record has made a latch under a key: the new notices about its removal are about former ones.
+pub fn forget_lost_latch(key: Key<'_>) {
+    INBOX.try_with(|inbox| inbox.lost_latches(key).for_each(Lost::forget_latch));
+}
+
 /// Lends the values that were unlinked.
 pub fn with_lost<R>(read: impl for<'a> FnOnce(Vec<&'a Lost>) -> R) -> Option<R> {
     INBOX.try_with(|inbox| {
-        let all = inbox.waiting.values().flatten().chain(&inbox.new);
-        let lost = all.filter_map(|(_, notice)| match notice {
+        let lost = inbox.iter().filter_map(|notice| match notice {
             Notice::Unlinked { lost: Some(lost), .. } => Some(&**lost),
             _ => None,
         });
@@ -90,6 +101,20 @@ pub fn with_lost<R>(read: impl for<'a> FnOnce(Vec<&'a Lost>) -> R) -> Option<R> 
 }
 
 impl Inbox {
+    /// The values of new notices about a key, if any of them may be a closed latch. O(n) in the new notices then: such
+    /// a latch is rare.
+    fn lost_latches(&mut self, key: Key<'_>) -> impl Iterator<Item = &mut Lost> {
+        let all = self.new.iter_mut().filter(|_| self.has_lost_latch);
+        all.filter_map(move |(_, notice)| match notice {
+            Notice::Unlinked { db, name, lost: Some(lost), .. }
+                if *db == key.db && **name == *key.name =>
+            {
+                Some(&mut **lost)
+            }
+            _ => None,
+        })
+    }
+
     /// The last notices, latest first.
     fn newest(&self) -> impl Iterator<Item = &Notice> {
         self.new.iter().rev().take(LAST).map(|(_, notice)| notice)

@@ -226,3 +226,35 @@ fn a_cycle_that_closes_right_after_a_large_flush_is_found() {
     server.ask("FLUSHALL").ok();
     server.left_over_check();
 }
+
+#[test]
+fn a_latch_that_was_opened_is_open_after_a_load() {
+    let mut server = Server::with(&["appendonly", "yes", "appendfsync", "always"]).start();
+    let mut calls = vec![args!["DLATCH.INIT", "k", "1"], args!["DEL", "k"]];
+    for n in 0..100 {
+        calls.push(args!["DLOCK.ACQUIRE", format!("l{n}"), "o"]);
+        calls.push(args!["DEL", format!("l{n}")]);
+    }
+    calls.push(args!["DLATCH.INIT", "k", "1"]);
+    calls.push(args!["DLATCH.COUNTDOWN", "k"]);
+    calls.push(args!["DLATCH.INIT", "lost", "1"]);
+    calls.push(args!["DEL", "lost"]);
+    send_all(&mut server.client(), &calls);
+    server.kill9();
+    server.start_again();
+    assert_eq!(server.ask("DLATCH.AWAIT k").int(), 1);
+    refused(&server, "DLATCH.AWAIT lost", "BROKEN");
+    server.left_over_check();
+}
+
+#[test]
+fn the_await_that_finds_the_time_to_live_of_a_latch_over_gets_broken() {
+    let server = Server::start();
+    server.ask("DEBUG SET-ACTIVE-EXPIRE 0").ok();
+    server.ask("DLATCH.INIT k 1").int();
+    let calls =
+        [args!["PEXPIRE", "k", "1"], args!["DEBUG", "SLEEP", "0.02"], args!["DLATCH.AWAIT", "k"]];
+    let replies = server.client().pipeline(&calls);
+    assert!(format!("{:?}", replies[2]).contains("BROKEN"), "{:?}", replies[2]);
+    server.left_over_check();
+}

@@ -51,6 +51,13 @@ pub trait Store {
     fn take_lost(&mut self, _key: Key<'_>) -> Option<Lost> {
         None
     }
+    /// Whether a closed latch was removed from `key`, and the machine has not learnt of that yet.
+    fn has_lost_latch(&mut self, _key: Key<'_>) -> bool {
+        false
+    }
+    /// A record has made a latch under `key` since one was removed from it: the machine will not learn that the removed
+    /// one was closed.
+    fn forget_lost_latch(&mut self, _key: Key<'_>) {}
     /// Puts a new value under `key`, which must be missing.
     fn put(&mut self, key: Key<'_>, resource: Resource);
     /// Removes the value under `key`, which must exist.

@@ -1,7 +1,7 @@
 //! A command defers work on keys of another slot to the tick; meanwhile it must not trust their old state.
 
 use super::{ask, in_one_write, on_all, words};
-use crate::support::{Reply, SOON};
+use crate::support::{Reply, SOON, wait_until};
 
 /// A removed lock has no holder, so its holder closes no cycle.
 #[test]
@@ -44,6 +44,44 @@ fn a_reload_beside_a_command_announces_no_flush() {
             ask(server, "DLOCK.RELEASE {a}z o1");
             ask(server, "DLOCK.RELEASE {b}z o3");
             drop(client);
+            server.left_over_check();
+        },
+    );
+}
+
+/// A connection that closed while writes were paused is gone for the first command after the pause.
+#[test]
+fn the_first_command_after_a_pause_grants_to_no_closed_connection() {
+    on_all(
+        &["DLOCK"],
+        |family| (*family).to_owned(),
+        |server, family| {
+            let mut holder = server.client();
+            holder.cmd(&words(&format!("{family}.ACQUIRE {{a}}p h"))).int();
+            let mut queued = server.client();
+            let place = format!("{family}.ACQUIRE {{a}}p q QUEUE 60000");
+            assert!(queued.cmd(&words(&place)).is_null());
+            let mut waiter = server.block(&words(&format!("{family}.ACQUIRE {{a}}p w BLOCK 0")));
+            ask(server, "CLIENT PAUSE 30000 WRITE");
+            let id = queued.id();
+            drop(queued);
+            wait_until("the end of the connection", || {
+                !ask(server, "CLIENT LIST").text().contains(&format!("id={id} "))
+            });
+            let call = format!("{family}.RELEASE {{a}}p h");
+            holder.send(&words(&call));
+            wait_until("the postponed call", || {
+                let id = format!("id={} ", holder.id());
+                let list = ask(server, "CLIENT LIST").text();
+                list.lines().any(|line| line.starts_with(&id) && line.contains(" qbuf="))
+                    && server.info_number("clients", "blocked_clients") == 2
+            });
+            ask(server, "CLIENT UNPAUSE");
+            waiter.expect_reply(SOON).int();
+            holder.reply(SOON).int();
+            ask(server, &format!("{family}.RELEASE {{a}}p w"));
+            ask(server, &format!("{family}.CANCEL {{a}}p q"));
+            drop((waiter, holder));
             server.left_over_check();
         },
     );

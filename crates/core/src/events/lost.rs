@@ -57,6 +57,18 @@ impl Lost {
         self.has_moved = true;
     }
 
+    /// Whether it was a closed latch that is gone.
+    pub fn is_lost_latch(&self) -> bool {
+        self.kind == Kind::Latch && !self.has_moved && !self.remains.requests.as_slice().is_empty()
+    }
+
+    /// A record has made a latch under the same key since.
+    pub fn forget_latch(&mut self) {
+        if self.kind == Kind::Latch {
+            self.remains.forget_requests();
+        }
+    }
+
     /// The requests of its holds that are over with the value, for the memory that keeps `prints`: none if the value
     /// lives on.
     pub(crate) fn spent(&self, prints: Prints) -> impl Iterator<Item = (Print, Use)> {
@@ -126,21 +138,16 @@ impl Machine {
             }
             return false;
         }
-        // A value that was just loaded has no entry yet. One that moved before it was removed may have lost its own.
-        !is_here && (has_entry || self.leases.get(lost.key_id).is_none())
+        !is_here
     }
 
     /// Applies the loss of a value. A replica does the same itself.
     fn lose(&mut self, turn: &mut Turn<'_>, key: Key<'_>, lost: Lost) {
-        let Lost { key_id, kind, prints, mut remains, others, is_large, .. } = lost;
+        let Lost { key_id, kind, remains, others, is_large, .. } = lost;
         if self.leases.of_key(key_id, key).is_some() {
             self.leases.leave(key_id);
         }
         let is_replaced = matches!(turn.keys.get(key), Lookup::Here(_));
-        if is_replaced && kind == Kind::Latch {
-            // A record may have made a new latch before this replica heard of the end of the old one.
-            remains.leave_out(prints.of(key, LOST_LATCH));
-        }
         self.work_off(turn, key, key_id, remains, AT_ONCE);
         if self.regime.is_primary() {
             if kind == Kind::Semaphore && !is_replaced {

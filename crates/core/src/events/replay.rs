@@ -116,11 +116,15 @@ impl Machine {
         self.learn_level(Level::of(payload)?);
         self.tokens.learn(replayed.token);
         self.settle(key, resource);
-        match (is_there, resource.is_free()) {
+        let (is_free, is_latch) = (resource.is_free(), resource.kind() == Kind::Latch);
+        match (is_there, is_free) {
             (true, true) => keys.remove(key),
             (false, false) => keys.put(key, fresh),
             (true, false) if replayed.granted => keys.persist(key),
             (true | false, _) => {}
+        }
+        if is_latch {
+            keys.forget_lost_latch(key);
         }
         Ok(())
     }

@@ -77,11 +77,13 @@ impl Machine {
         let (owner, id, asks) = (call.owner, call.reqid, Asks::Acquire);
         let request = Call { kind, mode, owner, id, asks };
         let key = (kind, turn.caller.key(call.key));
-        if wait_state.is_some()
-            && demand.can_lock_up()
-            && self.settings.deadlock_detection
-            && !self.is_over(key.1, turn.now, request)
-        {
+        let may_lock_up =
+            wait_state.is_some() && demand.can_lock_up() && self.settings.deadlock_detection;
+        if may_lock_up {
+            // The queue still lists the holder of a value whose time to live is over.
+            self.see_to_loss_of(turn, key.1);
+        }
+        if may_lock_up && !self.is_over(key.1, turn.now, request) {
             self.end_due_leases(turn, core::iter::once(key));
             if self.has_backlog(key.1)
                 && let Lookup::Here(resource) = turn.keys.get(key.1)

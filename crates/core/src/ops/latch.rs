@@ -105,7 +105,9 @@ impl Machine {
         // Its time may be over unnoticed.
         let is_overdue = matches!(turn.keys.get(key), Lookup::Here(_));
         let lease = self.regime.lease(turn.now.mono);
-        is_overdue || self.find_spent(key, LOST_LATCH, lease).is_some()
+        is_overdue
+            || self.find_spent(key, LOST_LATCH, lease).is_some()
+            || turn.keys.has_lost_latch(key)
     }
 
     /// DLATCH.AWAIT: 1 if the latch is open or missing; but `BROKEN` if it is remembered as lost, and `DIVERGED` if

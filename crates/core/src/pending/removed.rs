@@ -101,13 +101,7 @@ impl Remains {
         }
     }
 
-    /// Leaves out one request.
-    pub fn leave_out(&mut self, print: Print) {
-        let mut requests: Vec<_> = core::mem::take(&mut self.requests).collect();
-        requests.retain(|(known, _)| *known != print);
-        self.requests = requests.into_iter();
-    }
-
+    /// The memory has other ones.
     pub fn forget_requests(&mut self) {
         self.requests = Vec::new().into_iter();
     }

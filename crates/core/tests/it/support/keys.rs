@@ -67,6 +67,16 @@ impl Store for Keys {
         Some(self.unheard.remove(at).1)
     }
 
+    fn has_lost_latch(&mut self, key: Key<'_>) -> bool {
+        self.unheard.iter().any(|(id, lost)| is(id, key) && lost.is_lost_latch())
+    }
+
+    fn forget_lost_latch(&mut self, key: Key<'_>) {
+        for (_, lost) in self.unheard.iter_mut().filter(|(id, _)| is(id, key)) {
+            lost.forget_latch();
+        }
+    }
+
     fn put(&mut self, key: Key<'_>, resource: Resource) {
         assert!(self.reaches(key), "a new key of another slot");
         assert!(self.find(key).is_err(), "a new value is put only where there is none");

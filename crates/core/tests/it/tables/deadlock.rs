@@ -397,3 +397,19 @@ fn a_cycle_that_closes_while_a_flush_is_worked_off_is_found() {
         ",
     );
 }
+
+#[test]
+fn the_holder_of_a_value_whose_time_to_live_is_over_closes_no_cycle() {
+    run_here(
+        "
+          0  c1  ACQUIRE k A                         => t1
+          0  c2  ACQUIRE m M                         => t2
+          0  c3  ACQUIRE l C                         => t3
+          1  c4  MACQUIRE 2 k m W BLOCK 0            => parked
+          1  c5  ACQUIRE l A BLOCK 0                 => parked
+          2  del k unheard
+          2  c6  ACQUIRE k C BLOCK 0                 => parked
+          2  removals-heard
+        ",
+    );
+}

@@ -6,6 +6,10 @@ fn run(script: &str) {
     crate::script::run_as("DLATCH", script);
 }
 
+fn run_here(script: &str) {
+    crate::script::run_as_here("DLATCH", script);
+}
+
 #[test]
 fn it_opens_at_0_and_answers_all_waiters() {
     run("
@@ -346,4 +350,33 @@ fn it_keeps_the_time_to_live_of_its_key() {
           3  c1  COUNTDOWN l                     => 0
           3  ttls
     ");
+}
+
+#[test]
+fn a_replica_that_hears_late_of_a_removal_does_not_take_the_next_latch_for_the_lost_one() {
+    run_here(
+        "
+          0  c1  INIT k 1                            => 1
+          1  del k unheard
+          1  c1  INIT k 1                            => 1
+          1  c1  COUNTDOWN k                         => 0
+          2  c2  AWAIT k                             => 1
+          2  removals-heard
+          4  failover
+          5  c2  AWAIT k                             => 1
+        ",
+    );
+}
+
+#[test]
+fn the_await_that_finds_the_time_to_live_over_gets_broken() {
+    run_here(
+        "
+          0  c1  INIT k 1                            => 1
+          1  del k unheard
+          1  c2  AWAIT k                             => BROKEN
+          1  removals-heard
+          2  c2  AWAIT k                             => BROKEN
+        ",
+    );
 }
