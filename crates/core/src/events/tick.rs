@@ -64,7 +64,7 @@ impl Machine {
     }
 
     /// Does a piece of the work that needs an open gate. Every second piece is for work that no call waits for: a
-    /// million holds can be gone at once. Not every piece is for waiters, because a queue can need the other work first.
+    /// million holds can be gone at once. Not every piece is for waiters: a queue can need the other work first.
     fn write_one(&mut self, turn: &mut Turn<'_>) -> bool {
         self.pending.pieces = self.pending.pieces.wrapping_add(1);
         (self.pending.pieces.is_multiple_of(2) && self.clear_one(turn))
