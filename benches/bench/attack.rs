@@ -1,4 +1,5 @@
-//! Sixteen connections that each send their worst load for a minute: the PING times of another connection meanwhile.
+//! Sixteen connections that each send their worst load, and a victim that takes and releases a lock of its own 200
+//! times a second: its times beside those of a victim of a plain server with equally large calls.
 
 use std::{
     net::Shutdown,
@@ -9,21 +10,22 @@ use std::{
 };
 
 use crate::{
+    meter::CpuMeter,
     report::{self, Table},
     stats::{Sample, digits},
     support::{Reply as _, Server},
     wire::{Batch, Wire},
 };
 
-const TIME: Duration = Duration::from_mins(1);
+/// Length of a round on each server.
+const TIME: Duration = Duration::from_secs(20);
 
-const ATTACKERS_PER_DEED: usize = 2;
+const ROUNDS: usize = 5;
 
-/// Connections to the plain server, as many as with all deeds.
-const ATTACKERS: usize = ATTACKERS_PER_DEED * DEEDS.len();
+const ATTACKERS: usize = 16;
 
 /// Holds or waiters of one key.
-const MANY: usize = 20_000;
+const MANY: usize = 10_000;
 
 /// Keys in one call. The call itself takes about a millisecond per 1,000 keys, independent of its consequences.
 const WIDE: usize = 2_000;
@@ -31,8 +33,8 @@ const WIDE: usize = 2_000;
 /// Commands in one write. The server executes all of them before it serves another connection.
 const AT_ONCE: usize = 10;
 
-/// The goal for 99.9 % of the PINGs, in milliseconds.
-const AIM_MS: f64 = 5.0;
+/// The goal for the ratio of the times that 99.9 % of the turns do not exceed.
+const AIM: f64 = 2.0;
 
 /// No lease and no wait ends by itself.
 const LONG_MS: &str = "3600000";
@@ -49,7 +51,7 @@ type Deed = fn(&mut Attacker<'_>);
 /// Waiters that a deed leaves behind end soon, because they count against the server's limit.
 const WAIT_MS: &str = "2000";
 
-const DEEDS: [(&str, Deed); 8] = [
+const DEEDS: [(&str, Deed); 11] = [
     ("readers behind a writer", readers),
     ("waiters of a semaphore", waiters),
     ("a chain of owners", chain),
@@ -58,6 +60,9 @@ const DEEDS: [(&str, Deed); 8] = [
     ("connections with bound holds", disconnects),
     ("RENAME of a fair lock", rename),
     ("RESTORE of permits", restore),
+    ("UNLINK of many locks", removals),
+    ("FLUSHDB and SWAPDB of other databases", databases),
+    ("CANCEL of requests that never were", cancels),
 ];
 
 impl Attacker<'_> {
@@ -208,9 +213,38 @@ fn restore(at: &mut Attacker<'_>) {
     at.once(&["UNLINK", &key], b":1");
 }
 
-/// The same on a plain server: a hash with as many fields.
+fn removals(at: &mut Attacker<'_>) {
+    at.each(MANY, &[b":"], |key, n| {
+        words(&["DLOCK.ACQUIRE", &owner(key, n), "o", "PX", LONG_MS, "REQID", "r"])
+    });
+    unlink_all(at);
+}
+
+fn unlink_all(at: &mut Attacker<'_>) {
+    let mut call = words(&["UNLINK"]);
+    call.extend((0..MANY).map(|n| owner(&at.key, n)));
+    at.wire.run(&Batch::of(&call, b":"));
+}
+
+fn databases(at: &mut Attacker<'_>) {
+    at.each(MANY, &[b"+OK"], |_, n| match n % 4 {
+        0 => words(&["SELECT", "5"]),
+        1 => words(&["SET", "k", "x"]),
+        2 => words(&["SWAPDB", "5", "6"]),
+        _ => words(&["FLUSHDB"]),
+    });
+    at.once(&["SELECT", "0"], b"+OK");
+}
+
+fn cancels(at: &mut Attacker<'_>) {
+    at.each(MANY, &[b":0"], |key, n| words(&["DLOCK.CANCEL", key, "o", "REQID", &n.to_string()]));
+}
+
+/// The same on a plain server: a hash with as many fields, and as many keys.
 fn plain(at: &mut Attacker<'_>) {
     let (key, other) = (at.key.clone(), format!("{}:other", at.key));
+    at.each(MANY, &[b"+OK"], |key, n| words(&["SET", &owner(key, n), "o", "PX", LONG_MS]));
+    unlink_all(at);
     at.each(MANY, &[b":1"], |key, n| words(&["HSET", key, &owner(key, n), LONG_MS]));
     at.once(&["RENAME", &key, &other], b"+OK");
     let payload = at.server.cmd(&["DUMP", &other]).bytes();
@@ -219,17 +253,32 @@ fn plain(at: &mut Attacker<'_>) {
     at.once(&["UNLINK", &key, &other], b":2");
 }
 
-/// PING times in milliseconds, and the count of each deed.
+/// A turn of the victim: it takes its lock, and releases it.
+type Victim = [(&'static [&'static str], &'static [u8]); 2];
+
+const OURS: Victim = [
+    (&["DLOCK.ACQUIRE", "victim", "v", "PX", "10000"], b":"),
+    (&["DLOCK.RELEASE", "victim", "v"], b":0"),
+];
+
+const PLAIN: Victim =
+    [(&["SET", "victim", "v", "NX", "PX", "10000"], b"+OK"), (&["DEL", "victim"], b":1")];
+
+/// The times of the victim's turns in milliseconds, the part of a core that the server used, and the count of each
+/// deed.
 struct Attack {
-    pings: Sample,
+    turns: Sample,
+    cpu: f64,
     done: Vec<u64>,
 }
 
-fn attack(server: &Server, attackers: usize, deeds: &[Deed]) -> Attack {
-    let end = Instant::now() + TIME;
+fn attack(server: &Server, deeds: &[Deed], victim: Victim) -> Attack {
+    let meter = CpuMeter::of(server.pid());
+    let (begun, used) = (Instant::now(), meter.read());
+    let end = begun + TIME;
     let done: Vec<AtomicU64> = deeds.iter().map(|_| AtomicU64::new(0)).collect();
-    let pings = thread::scope(|scope| {
-        for n in 0..attackers {
+    let turns = thread::scope(|scope| {
+        for n in 0..ATTACKERS {
             let (deed, done) = (deeds[n % deeds.len()], &done[n % deeds.len()]);
             scope.spawn(move || {
                 step_back();
@@ -245,9 +294,11 @@ fn attack(server: &Server, attackers: usize, deeds: &[Deed]) -> Attack {
                 }
             });
         }
-        pings(server, end)
+        let turns = turns(server, victim, end);
+        (turns, (meter.read() - used).as_secs_f64() / begun.elapsed().as_secs_f64())
     });
-    Attack { pings, done: done.iter().map(|done| done.load(Relaxed)).collect() }
+    let (turns, cpu) = turns;
+    Attack { turns, cpu, done: done.iter().map(|done| done.load(Relaxed)).collect() }
 }
 
 /// Lowers the priority of the calling thread. Real attackers run on other machines; here, they must not take a core
@@ -262,11 +313,11 @@ fn step_back() {
     );
 }
 
-/// A PING every five milliseconds. A PING that waits for the one before it counts from when it was due: a stall lasts
+/// A turn every five milliseconds. A turn that waits for the one before it counts from when it was due: a stall lasts
 /// as long for every client that would have sent a request in it.
-fn pings(server: &Server, end: Instant) -> Sample {
+fn turns(server: &Server, victim: Victim, end: Instant) -> Sample {
     let mut wire = Wire::connect(server);
-    let ping = Batch::of(&["PING"], b"+PONG");
+    let calls = victim.map(|(words, answer)| Batch::of(words, answer));
     let mut times = Vec::new();
     let mut due = Instant::now();
     while due < end {
@@ -278,7 +329,7 @@ fn pings(server: &Server, end: Instant) -> Sample {
         } else {
             due
         };
-        wire.run(&ping);
+        calls.iter().for_each(|call| wire.run(call));
         times.push(from.elapsed().as_secs_f64() * 1e3);
     }
     Sample::new(times)
@@ -291,32 +342,47 @@ pub fn run() -> Table {
     let is_wanted = |name: &str| only.split('|').any(|part| name.contains(part));
     let wanted: Vec<_> = DEEDS.into_iter().filter(|(name, _)| is_wanted(name)).collect();
     let deeds: Vec<Deed> = wanted.iter().map(|&(_, deed)| deed).collect();
-    let ours = Server::with(&settings).release().start();
-    let ours = attack(&ours, ATTACKERS_PER_DEED * deeds.len(), &deeds);
-    let theirs = attack(&Server::with(&settings).without_module().start(), ATTACKERS, &[plain]);
+    let rounds: Vec<[Attack; 2]> = (0..ROUNDS)
+        .map(|_| {
+            let ours = Server::with(&settings).release().start();
+            let ours = attack(&ours, &deeds, OURS);
+            let theirs = Server::with(&settings).without_module().start();
+            [ours, attack(&theirs, &[plain], PLAIN)]
+        })
+        .collect();
+    let times = |at: usize| rounds.iter().map(|round| round[0].done[at]).sum::<u64>();
     let counts: Vec<String> =
-        wanted.iter().zip(&ours.done).map(|((name, _), n)| format!("{name} {n}")).collect();
+        wanted.iter().enumerate().map(|(at, (name, _))| format!("{name} {}", times(at))).collect();
     let mut table = Table::new(
-        "PING while sixteen connections send their worst load",
+        "A victim while sixteen connections send their worst load",
         format!(
-            "For {} s, two connections each repeat one of these, with {MANY} holds or waiters of a key, {AT_ONCE} \
-             commands in one write: {}. The plain server: sixteen connections that make hashes of {MANY} fields, \
-             rename, dump, restore and unlink them ({} times). A PING is due every 5 ms, and counts from then. The \
-             threads of the attackers run at the lowest priority, because on two cores they would delay the PING \
-             themselves.",
+            "The victim takes and releases a lock of its own every 5 ms (plain server: SET NX, DEL); a turn counts \
+             from when it was due. {ROUNDS} rounds of {} s; sixteen connections repeat one of these each, with {MANY} \
+             holds or waiters of a key, {AT_ONCE} commands in one write: {}. The plain server: sixteen connections \
+             that set and unlink {MANY} keys, and make hashes of {MANY} fields, rename, dump, restore and unlink them \
+             ({} times). The threads of the attackers run at the lowest \
+             priority, because on two cores they would delay the victim themselves.",
             TIME.as_secs(),
             counts.join(", "),
-            theirs.done[0],
+            rounds.iter().map(|round| round[1].done[0]).sum::<u64>(),
         ),
-        ["PING", "server without dlock"],
+        ["a turn of the victim", "server without dlock"],
     );
+    let both = |of: &dyn Fn(&Attack) -> f64| {
+        [0, 1].map(|who| Sample::new(rounds.iter().map(|round| of(&round[who])).collect()))
+    };
     for percent in [50.0, 99.0, 99.9, 100.0] {
-        let (ours, theirs) = (ours.pings.percentile(percent), theirs.pings.percentile(percent));
+        let [ours, theirs] = both(&|attack| attack.turns.percentile(percent));
+        let ratios = rounds.iter().map(|[ours, theirs]| {
+            ours.turns.percentile(percent) / theirs.turns.percentile(percent)
+        });
+        let ratio = Sample::new(ratios.collect()).percentile(50.0);
         let is_aim = (percent - 99.9).abs() < f64::EPSILON;
-        let aim = if is_aim { report::at_most(ours, AIM_MS, "ms") } else { String::new() };
-        let show = |ms: f64| format!("{} ms", digits(ms));
+        let aim = if is_aim { report::at_most(ratio, AIM, "times") } else { String::new() };
         let name = if percent < 100.0 { format!("p{percent}") } else { "worst".to_owned() };
-        table.row(&name, show(ours), show(theirs), aim);
+        table.row(&name, ours.show("ms"), theirs.show("ms"), aim);
     }
+    let [ours, theirs] = both(&|attack| attack.cpu * 100.0);
+    table.row("the server's CPU", ours.show("%"), theirs.show("%"), String::new());
     table
 }
