@@ -61,18 +61,21 @@ impl Machine {
         {
             let name = name.to_vec();
             let from = Key { db, name: &name };
-            if from != key {
-                self.adopt_rest(resource);
-                self.forget_taken(|gone| gone == key);
-                self.readdress(from, key);
-                if resource.kind().has_durable_queue() && self.regime.is_primary() {
-                    // Waiters stay with the name they asked for: a semaphore may exist only for them.
-                    self.pending.revisit.push_back((key.db, key.name.to_vec()));
-                }
+            if from == key {
+                return;
+            }
+            self.adopt_rest(resource);
+            self.forget_taken(|gone| gone == key);
+            self.readdress(from, key);
+            if resource.kind().has_durable_queue() && self.regime.is_primary() {
+                // Waiters stay with the name they asked for: a semaphore may exist only for them.
+                self.pending.revisit.push_back((key.db, key.name.to_vec()));
             }
             self.leases.rename(resource.key_id, key);
             if let Some(queue) = self.waits.queue_of(key) {
                 self.waits.note_holders(queue, resource, true);
+            } else {
+                self.waits.move_readers(from, key);
             }
         }
     }

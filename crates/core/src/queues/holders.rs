@@ -98,6 +98,14 @@ impl WaitQueues {
         }
     }
 
+    /// A value moved to another key, which has no queue: a queue without waiters, kept for its readers, goes with it.
+    pub fn move_readers(&mut self, from: Key<'_>, to: Key<'_>) {
+        let Some(id) = self.queue_of(from) else { return };
+        if self.queues.get(id).is_some_and(|queue| queue.len == 0 && queue.kind == Kind::Rw) {
+            self.rename_queue(id, to);
+        }
+    }
+
     /// Whether a key has so large a number of readers that it may have a queue without waiters.
     pub fn has_many_readers(&self, resource: &Resource) -> bool {
         let count = resource.others().map_or(0, Holds::len);

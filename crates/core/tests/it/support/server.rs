@@ -134,7 +134,9 @@ impl World {
         let told = |[there, gone]: [Option<Lost>; 2]| {
             move |machine: &mut Machine, turn: &mut Turn<'_>| {
                 machine.moved(turn, to);
-                machine.unlinked(turn, to, there);
+                if there.is_some() {
+                    machine.unlinked(turn, to, there);
+                }
                 machine.unlinked(turn, from, gone);
                 after_events(machine, turn);
             }
