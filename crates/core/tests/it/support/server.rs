@@ -133,8 +133,10 @@ impl World {
         let after_events = self.after_events;
         let told = |[there, gone]: [Option<Lost>; 2]| {
             move |machine: &mut Machine, turn: &mut Turn<'_>| {
+                // The shell adopts what has moved, for those who wait there.
+                let is_awaited = machine.waits().queue_of(to).is_some();
                 machine.moved(turn, to);
-                if there.is_some() {
+                if is_awaited || there.is_some() {
                     machine.unlinked(turn, to, there);
                 }
                 machine.unlinked(turn, from, gone);

@@ -163,7 +163,9 @@ fn world_of_readers() -> World {
 /// Renames `k`. Returns how many pieces of work that leaves.
 fn pieces_of_a_rename(world: &mut World) -> u32 {
     let _ = world.tick(Gate::Open);
-    let _ = world.rename(Key { db: 0, name: b"k" }, Key { db: 0, name: b"l" });
+    let (from, to) = (Key { db: 0, name: b"k" }, Key { db: 0, name: b"l" });
+    let _ = world.rename(from, to);
+    let _ = world.step(|machine, turn| machine.adopt(turn, to));
     let (mut pieces, mut progress) = (0, Progress::More);
     while progress == Progress::More {
         let _ = world.step(|machine, turn| {
