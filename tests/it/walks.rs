@@ -3,7 +3,7 @@
 use crate::{
     args,
     harm::{cpu_ms, pipeline},
-    support::{Family, Reply, Server},
+    support::{Family, Reply, SOON, Server},
 };
 
 /// Milliseconds of CPU that the server uses for `calls`.
@@ -34,4 +34,54 @@ fn moving_a_lock_costs_the_same_with_many_databases() {
     let many = cost_with("20000");
     assert!(many.0 < 3 * few.0 + 20, "RENAME: {many:?} ms, with few databases {few:?} ms");
     assert!(many.1 < 3 * few.1 + 20, "MOVE: {many:?} ms, with few databases {few:?} ms");
+}
+
+/// A waiter that would create the semaphore is not there: the others must not be searched for it in each call.
+#[test]
+fn calls_for_a_missing_semaphore_cost_the_same_beside_many_waiters() {
+    let cost_with = |waiters: usize| {
+        let server = Family::Lock.with(&["dlock.max-waiters-per-key", "100000"]).start();
+        let mut client = server.client();
+        client.cmd(&["DSEM.INIT", "s", "1"]).int();
+        client.cmd(&["DSEM.TAKE", "s"]).int();
+        let acquire = |n| args!["DSEM.ACQUIRE", "s", format!("o{n}"), "QUEUE", 600_000];
+        pipeline(&mut client, (0..waiters).map(acquire));
+        let make = ["DSEM.ACQUIRE", "s", "maker", "LIMIT", "3", "QUEUE", "600000"];
+        let mut maker = server.client();
+        assert!(maker.cmd(&make).is_null());
+        server.cmd(&args!["CLIENT", "KILL", "ID", maker.id()]).int();
+        client.cmd(&["DEL", "s"]).int();
+        let calls = [args!["DSEM.ACQUIRE", "s", "x"], args!["DSEM.TAKE", "s"]];
+        let used = cost(&server, (0..500).flat_map(|_| calls.clone()));
+        println!("{used} ms of CPU, {waiters} waiters");
+        assert_eq!(client.cmd(&["DSEM.INFO", "s"]).field("capacity").int(), 0);
+        client.cmd(&make);
+        assert_eq!(client.cmd(&["DSEM.INFO", "s"]).field("capacity").int(), 3);
+        used
+    };
+    let (few, many) = (cost_with(100), cost_with(20_000));
+    assert!(many < 3 * few + 20, "{many} ms of CPU with many waiters, {few} ms with few");
+}
+
+/// A call for several keys waits elsewhere: the waiters of a removed key need not be searched for it.
+#[test]
+fn removing_an_awaited_lock_costs_the_same_beside_many_waiters() {
+    let cost_with = |waiters: usize| {
+        let server = Family::Lock.with(&["dlock.max-waiters-per-key", "100000"]).start();
+        let mut client = server.client();
+        client.cmd(&["DLOCK.ACQUIRE", "other", "a", "PX", "600000"]).int();
+        let mut call = server.block(&["DLOCK.MACQUIRE", "2", "other", "more", "b", "BLOCK", "0"]);
+        client.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
+        let acquire = |n| args!["DLOCK.ACQUIRE", "k", format!("o{n}"), "QUEUE", 600_000];
+        pipeline(&mut client, (0..waiters).map(acquire));
+        let before = cpu_ms(&server);
+        (0..200).for_each(|_| assert_eq!(client.cmd(&["DEL", "k"]).int(), 1));
+        let used = cpu_ms(&server) - before;
+        println!("{used} ms of CPU, {waiters} waiters");
+        client.cmd(&["DLOCK.RELEASE", "other", "a"]).int();
+        call.expect_reply(SOON).items();
+        used
+    };
+    let (few, many) = (cost_with(400), cost_with(20_000));
+    assert!(many < 3 * few + 20, "{many} ms of CPU with many waiters, {few} ms with few");
 }

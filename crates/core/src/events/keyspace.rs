@@ -38,19 +38,8 @@ impl Machine {
             Kind::Latch => {
                 self.reject_queue(queue, ErrorCode::Broken, crate::ops::latch::BROKEN, fx);
             }
-            Kind::Lock => self.recheck_groups(queue),
-            Kind::Rw | Kind::Semaphore => {}
-        }
-    }
-
-    /// Calls for several keys that counted on holds of their owners here do not any more.
-    fn recheck_groups(&mut self, queue: QueueId) {
-        if self.waits.has_groups() {
-            for slot in self.waiters_of(queue) {
-                if self.waits.get(slot).is_some_and(crate::queues::waiter::Waiter::is_grouped) {
-                    self.waits.set_grantable(slot, false);
-                }
-            }
+            // A call for several keys that counted on its own hold is checked once more before it is granted.
+            Kind::Lock | Kind::Rw | Kind::Semaphore => {}
         }
     }
 
