@@ -63,6 +63,22 @@ fn calls_for_a_missing_semaphore_cost_the_same_beside_many_waiters() {
     assert!(many < 3 * few + 20, "{many} ms of CPU with many waiters, {few} ms with few");
 }
 
+/// The slots of awaited keys are checked, but a node with nothing else to do stays idle.
+#[test]
+fn an_idle_cluster_node_with_very_many_awaited_keys_stays_idle() {
+    const KEYS: usize = 400_000;
+    let server = Family::Lock.with(&[]).cluster().start();
+    let mut client = server.client();
+    let ask = |n| args!["DSEM.ACQUIRE", format!("{n}"), "a", "QUEUE", 600_000];
+    pipeline(&mut client, (0..KEYS).map(ask));
+    let wait = || server.cmd(&["XREAD", "BLOCK", "2000", "STREAMS", "none", "0"]).is_null();
+    let before = cpu_ms(&server);
+    assert!(wait());
+    let used = cpu_ms(&server) - before;
+    println!("{used} ms of CPU in two seconds");
+    assert!(used < 100, "{used} ms of CPU in two seconds");
+}
+
 /// A call for several keys waits elsewhere: the waiters of a removed key need not be searched for it.
 #[test]
 fn removing_an_awaited_lock_costs_the_same_beside_many_waiters() {
