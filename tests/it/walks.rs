@@ -101,3 +101,31 @@ fn removing_an_awaited_lock_costs_the_same_beside_many_waiters() {
     let (few, many) = (cost_with(400), cost_with(20_000));
     assert!(many < 3 * few + 20, "{many} ms of CPU with many waiters, {few} ms with few");
 }
+
+#[test]
+fn renaming_a_lock_costs_the_same_with_very_many_readers() {
+    let cost_with = |readers: usize| {
+        let server = Family::Lock.with(&[]).start();
+        let mut client = server.client();
+        // So many keys that the module does not check its invariants in each turn.
+        let others = |n| args!["DLOCK.ACQUIRE", format!("{n}"), "a", "PX", 600_000];
+        pipeline(&mut client, (0..2_000).map(others));
+        let acquire = |n| args!["DRW.ACQUIRE", "k", format!("o{n}"), "READ", "PX", 600_000];
+        pipeline(&mut client, (0..readers).map(acquire));
+        let renames = [args!["RENAME", "k", "l"], args!["RENAME", "l", "k"]];
+        let before = cpu_ms(&server);
+        for _ in 0..50 {
+            // One after the other, and there and back in one turn of the loop.
+            client.cmd(&renames[0]).ok();
+            client.cmd(&renames[1]).ok();
+            client.pipeline(&renames).into_iter().for_each(|reply| drop(reply.ok()));
+        }
+        // The next turn of the loop begins with what the last one has left.
+        client.cmd(&["PING"]).ok();
+        let used = cpu_ms(&server) - before;
+        println!("{used} ms of CPU, {readers} readers");
+        used
+    };
+    let (few, many) = (cost_with(400), cost_with(10_000));
+    assert!(many < 3 * few + 20, "{many} ms of CPU with many readers, {few} ms with few");
+}
