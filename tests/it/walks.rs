@@ -1,4 +1,4 @@
-//! What a command costs beside many things that are none of its business.
+//! What a command costs beside many things that it does not need.
 
 use crate::{
     args,
@@ -107,7 +107,7 @@ fn renaming_a_lock_costs_the_same_with_very_many_readers() {
     let cost_with = |readers: usize| {
         let server = Family::Lock.with(&[]).start();
         let mut client = server.client();
-        // So many keys that the module does not check its invariants in each turn.
+        // With more than 512 keys the module does not check its invariants in each turn of the loop.
         let others = |n| args!["DLOCK.ACQUIRE", format!("{n}"), "a", "PX", 600_000];
         pipeline(&mut client, (0..2_000).map(others));
         let acquire = |n| args!["DRW.ACQUIRE", "k", format!("o{n}"), "READ", "PX", 600_000];

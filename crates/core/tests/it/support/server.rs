@@ -133,7 +133,7 @@ impl World {
         let after_events = self.after_events;
         let told = |[there, gone]: [Option<Lost>; 2]| {
             move |machine: &mut Machine, turn: &mut Turn<'_>| {
-                // The shell adopts what has moved, for those who wait there.
+                // The shell adopts a moved value for the waiters of its key.
                 let is_awaited = machine.waits().queue_of(to).is_some();
                 machine.moved(turn, to);
                 if is_awaited || there.is_some() {
