@@ -34,7 +34,7 @@ impl Notice {
     fn name(&self) -> Option<&[u8]> {
         match self {
             Self::Unlinked { name, .. }
-            | Self::Moved { name }
+            | Self::Moved { name, .. }
             | Self::Loaded { name, aside: false, .. } => Some(name),
             _ => None,
         }
@@ -95,8 +95,10 @@ pub enum Notice {
         /// The address of that value at the time, to recognise it where it is now.
         at: Option<Address>,
     },
-    /// RENAME or MOVE brought a value to this name, in some database: Valkey 9 reports a wrong one inside MULTI.
+    /// RENAME or MOVE brought a value to this key.
     Moved {
+        /// Database of the key.
+        db: u32,
         /// Name of the key.
         name: Box<[u8]>,
     },
@@ -322,7 +324,7 @@ fn push_swap(inbox: &mut Inbox, databases: Swap, swapped: Notice) {
             matches!(notice, Notice::Moved { .. } | Notice::Loaded { aside: false, .. })
         });
     for (_, notice) in &mut placed {
-        if let Notice::Loaded { db, .. } = notice {
+        if let Notice::Moved { db, .. } | Notice::Loaded { db, .. } = notice {
             *db = databases.target_of(*db);
         }
     }

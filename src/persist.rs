@@ -257,9 +257,9 @@ pub fn digest(value: &Value) -> Vec<Vec<u8>> {
     record::digest(value)
 }
 
-/// Bytes of memory that a value owns, without the value itself.
-pub fn memory(value: &Value) -> usize {
-    value.memory() - size_of::<Value>()
+/// Bytes of memory that a value owns, without the value itself, estimated from `samples` of its parts.
+pub fn memory(value: &Value, samples: usize) -> usize {
+    value.memory(samples) - size_of::<Value>()
 }
 
 /// Whether a value has too many parts to process them in one step.

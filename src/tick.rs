@@ -142,10 +142,10 @@ pub fn drain_notices(ctx: Ctx<'_>, allowed: Allowed) {
     };
     // A value that moved must be followed before its old name is checked.
     for notice in batch.iter() {
-        if let Notice::Moved { name } = notice
+        if let Notice::Moved { db, name } = notice
             && allowed.scope.reaches(name)
         {
-            follow(ctx, allowed, name);
+            follow(ctx, allowed, *db, name);
         }
     }
     // A load determines what a flush meant, so the two stay together.
@@ -185,7 +185,7 @@ fn waits_for_tick(notice: &Notice, scope: Scope) -> bool {
     }
     match notice {
         Notice::Unlinked { name, .. }
-        | Notice::Moved { name }
+        | Notice::Moved { name, .. }
         | Notice::Loaded { name, aside: false, .. } => !scope.reaches(name),
         Notice::Flushed { .. }
         | Notice::Swapped { .. }
@@ -285,12 +285,10 @@ fn apply_notice(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, facts: BatchFact
         }),
         Notice::Forked => log_rest(ctx),
         Notice::Forgiven => on_keys(ctx, allowed, |shell, turn| shell.machine.tell_mark(turn.fx)),
-        Notice::Moved { name } => {
+        Notice::Moved { db, name } => {
             // Checked again: a SWAPDB may have moved its entry since. A key that was just loaded has none yet.
-            follow(ctx, allowed, &name);
-            for db in used_databases(ctx) {
-                adopt(ctx, allowed, db, &name);
-            }
+            follow(ctx, allowed, db, &name);
+            adopt(ctx, allowed, db, &name);
         }
         Notice::Loaded { db, name, aside: false, waiters } => {
             adopt(ctx, allowed, db, &name);
@@ -329,7 +327,8 @@ fn is_connected(machine: &Machine, waiter: WaiterId) -> bool {
 
 /// A staged data set is now served: its keys are indexed a few at a time.
 fn serve_staged_data(ctx: Ctx<'_>, loaded: &[(u32, Box<[u8]>)]) {
-    let used = used_databases(ctx);
+    let sizes = (0..).map_while(|db| Some((db, ctx.db_size(db)?)));
+    let used: Vec<u32> = sizes.filter(|&(_, size)| size > 0).map(|(db, _)| db).collect();
     for (db, name) in loaded {
         if *db == 0 {
             // Redis 7.0 reports 0 keys for every database while it loads a second data set.
@@ -355,15 +354,8 @@ fn adopt_some(ctx: Ctx<'_>, allowed: Allowed) -> Progress {
     Progress::More
 }
 
-fn follow(ctx: Ctx<'_>, allowed: Allowed, name: &[u8]) {
-    for db in used_databases(ctx) {
-        on_keys(ctx, allowed, |shell, turn| shell.machine.moved(turn, Key { db, name }));
-    }
-}
-
-fn used_databases(ctx: Ctx<'_>) -> Vec<u32> {
-    let sizes = (0..).map_while(|db| Some((db, ctx.db_size(db)?)));
-    sizes.filter(|&(_, size)| size > 0).map(|(db, _)| db).collect()
+fn follow(ctx: Ctx<'_>, allowed: Allowed, db: u32, name: &[u8]) {
+    on_keys(ctx, allowed, |shell, turn| shell.machine.moved(turn, Key { db, name }));
 }
 
 fn adopt(ctx: Ctx<'_>, allowed: Allowed, db: u32, name: &[u8]) {

@@ -213,12 +213,12 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
 unsafe extern "C" fn mem_usage(
     _key: *mut raw::RedisModuleKeyOptCtx,
     value: *const c_void,
-    _samples: usize,
+    samples: usize,
 ) -> usize {
     guard::call("the size of a key", 0, || {
         // SAFETY: a value of our type, on the main thread.
         let value = unsafe { Stored::view(value.cast()) };
-        size_of::<Stored>() + value.map_or(0, crate::persist::memory)
+        size_of::<Stored>() + value.map_or(0, |value| crate::persist::memory(value, samples))
     })
 }
 

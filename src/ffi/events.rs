@@ -162,12 +162,11 @@ unsafe fn notice(event: u64, subevent: u64, data: *mut c_void) -> Option<Notice>
     }
 }
 
-/// Notes for the value that has just been brought to `key` that it was not removed. RENAME stays in its database. MOVE
-/// does not, and not every server tells into which one: Valkey 9 reports a wrong one inside MULTI.
-fn follow_to(key: Name<'_>, is_rename: bool) {
-    let (Some(ctx), Some(from)) = (super::ctx::module_ctx(), inbox::last_unlinked_in()) else {
-        return;
-    };
+/// Notes for the value that has just been brought to `key` that it was not removed. Returns its database; `None` if no
+/// value of ours was moved. RENAME stays in its database. MOVE does not, and the database of its event is not always
+/// the right one: Valkey 9 reports a wrong one inside MULTI.
+fn follow_to(event: Option<Ctx<'_>>, key: Name<'_>, is_rename: bool) -> Option<u32> {
+    let (ctx, from) = (super::ctx::module_ctx()?, inbox::last_unlinked_in()?);
     let is_in = |db| {
         let address = ctx.with_db(db, |ctx| {
             let mut handle = KeyHandle::open(ctx, key, Mode::Peek);
@@ -180,16 +179,17 @@ fn follow_to(key: Name<'_>, is_rename: bool) {
     };
     if is_rename {
         is_in(from);
-        return;
+        return Some(from);
     }
+    let told = event.map(Ctx::db);
     let sizes = (0..).map_while(|db| Some((db, ctx.db_size(db)?)));
-    let mut used = sizes.filter(|&(db, size)| db != from && size > 0);
-    let _ = used.any(|(db, _)| is_in(db));
+    let used = sizes.filter(|&(_, size)| size > 0).map(|(db, _)| db);
+    told.into_iter().chain(used).filter(|&db| db != from).find(|&db| is_in(db)).or(told)
 }
 
 /// Called for every generic event of the server (DEL, EXPIRE, …): one comparison unless a value of ours moved.
 unsafe extern "C" fn keyspace_event(
-    _ctx: *mut raw::RedisModuleCtx,
+    ctx: *mut raw::RedisModuleCtx,
     _class: c_int,
     event: *const c_char,
     key: *mut raw::RedisModuleString,
@@ -198,15 +198,17 @@ unsafe extern "C" fn keyspace_event(
         return OK;
     }
     guard::call("a keyspace event", (), || {
-        // SAFETY: C string and key are valid during this call.
-        let (event, key) = unsafe { (CStr::from_ptr(event), Name::from_raw(key)) };
+        // SAFETY: context, C string and key are valid during this call, on the main thread.
+        let (ctx, event, key) =
+            unsafe { (Ctx::from_raw(ctx), CStr::from_ptr(event), Name::from_raw(key)) };
         if event != c"rename_to" && event != c"move_to" {
             return;
         }
         UNLINKED.store(false, Ordering::Relaxed);
-        if let Some(key) = key {
-            follow_to(key, event == c"rename_to");
-            inbox::push(Notice::Moved { name: key.bytes().into() });
+        if let Some(key) = key
+            && let Some(db) = follow_to(ctx, key, event == c"rename_to")
+        {
+            inbox::push(Notice::Moved { db, name: key.bytes().into() });
         }
     });
     OK

@@ -21,7 +21,11 @@ impl Senders {
             api!(RedisModule_Call(ctx.as_ptr(), c"ACL".as_ptr(), c"Ec".as_ptr(), c"USERS".as_ptr()))
         };
         let reply = Reply(NonNull::new(reply)?);
-        let key = OwnedName::new(key);
+        // Made once: there can be very many users.
+        let [restore, asking, key, ttl, payload] =
+            [b"RESTORE", &b"RESTORE-ASKING"[..], key, b"0", b""].map(OwnedName::new);
+        let calls = [&restore, &asking]
+            .map(|command| [command, &key, &ttl, &payload].map(|word| word.name().as_ptr()));
         let mut senders = Self(Vec::new());
         let count = reply.len();
         if count == 0 {
@@ -35,10 +39,8 @@ impl Senders {
             // Null: the user is disabled.
             let Some(user) = NonNull::new(user) else { continue };
             senders.0.push(user);
-            let may = [&b"RESTORE"[..], b"RESTORE-ASKING"].iter().any(|&command| {
-                let words = [command, b"0", b""].map(OwnedName::new);
-                let [command, ttl, payload] = &words;
-                let mut argv = [command, &key, ttl, payload].map(|word| word.name().as_ptr());
+            let may = calls.iter().any(|call| {
+                let mut argv = *call;
                 // SAFETY: a live user, and an array of that many live strings.
                 ok(unsafe {
                     api!(RedisModule_ACLCheckCommandPermissions(

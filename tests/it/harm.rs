@@ -7,7 +7,7 @@ use crate::{
     support::{Client, Family, Reply, Server, wait_until},
 };
 
-fn pipeline<A: AsRef<[u8]>>(client: &mut Client, calls: impl Iterator<Item = Vec<A>>) {
+pub fn pipeline<A: AsRef<[u8]>>(client: &mut Client, calls: impl Iterator<Item = Vec<A>>) {
     let calls: Vec<Vec<A>> = calls.collect();
     for calls in calls.chunks(1_000) {
         for reply in client.pipeline(calls) {
@@ -96,7 +96,7 @@ fn removing_many_locks_of_one_slot_costs_commands_of_other_slots_nothing() {
 }
 
 /// Milliseconds of CPU that a process has used.
-fn cpu_ms(server: &Server) -> u64 {
+pub fn cpu_ms(server: &Server) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{}/schedstat", server.pid())).unwrap();
     stat.split(' ').next().unwrap().parse::<u64>().unwrap() / 1_000_000
 }

@@ -92,6 +92,7 @@ mod tidy;
 mod time;
 mod token;
 mod versions;
+mod walks;
 mod workload;
 
 use dlock_testing as support;

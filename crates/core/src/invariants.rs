@@ -74,8 +74,8 @@ impl Machine {
                     last_seq = waiter.seq;
                     continue;
                 }
-                makers +=
-                    u32::from(matches!(waiter.ask.demand, Demand::Permits { limit: Some(_), .. }));
+                let limits = matches!(waiter.ask.demand, Demand::Permits { limit: Some(_), .. });
+                makers += u32::from(limits && !waits.is_deserted(waiter));
                 present = present.or((!waits.is_deserted(waiter)).then_some(slot));
                 ensure(waiter.seq > last_seq, || {
                     format!("{owner:?} stands behind who came first")

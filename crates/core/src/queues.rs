@@ -330,11 +330,12 @@ impl WaitQueues {
         self.parked += usize::from(waiter.wait_state.is_parked());
         self.members += usize::from(waiter.wait_state == WaitState::GroupMember);
         self.observers += usize::from(is_observer(waiter.ask.demand));
+        let is_maker = self.is_maker(waiter);
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
             queue.calls += u32::from(is_of_call(waiter.wait_state));
             // A dropped queue has freed its sets.
             let demand = Some(waiter.ask.demand).filter(|_| !queue.is_dropped);
-            if demand.is_some_and(is_maker) {
+            if is_maker && !queue.is_dropped {
                 queue.more.get_or_insert_default().makers += 1;
             }
             if let Some(permits) = demand.and_then(width) {
@@ -349,17 +350,24 @@ impl WaitQueues {
         self.parked -= usize::from(waiter.wait_state.is_parked());
         self.members -= usize::from(waiter.wait_state == WaitState::GroupMember);
         self.observers -= usize::from(is_observer(waiter.ask.demand));
+        let is_maker = self.is_maker(waiter);
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
             queue.calls -= u32::from(is_of_call(waiter.wait_state));
             if let Some(more) = &mut queue.more
                 && !queue.is_dropped
             {
-                more.makers -= u32::from(is_maker(waiter.ask.demand));
+                more.makers -= u32::from(is_maker);
                 if let Some(permits) = width(waiter.ask.demand) {
                     more.wide.remove(&(permits, slot));
                 }
             }
         }
+    }
+
+    /// Whether a waiter makes the semaphore if it is missing.
+    fn is_maker(&self, waiter: &Waiter) -> bool {
+        matches!(waiter.ask.demand, Demand::Permits { limit: Some(_), .. })
+            && !self.is_deserted(waiter)
     }
 }
 
@@ -379,9 +387,4 @@ fn is_of_call(wait_state: WaitState) -> bool {
 /// Whether a waiter observes a hold.
 fn is_observer(demand: Demand) -> bool {
     matches!(demand, Demand::End { .. })
-}
-
-/// Whether a waiter makes the semaphore if it is missing.
-fn is_maker(demand: Demand) -> bool {
-    matches!(demand, Demand::Permits { limit: Some(_), .. })
 }

@@ -38,19 +38,8 @@ impl Machine {
             Kind::Latch => {
                 self.reject_queue(queue, ErrorCode::Broken, crate::ops::latch::BROKEN, fx);
             }
-            Kind::Lock => self.recheck_groups(queue),
-            Kind::Rw | Kind::Semaphore => {}
-        }
-    }
-
-    /// Calls for several keys that counted on holds of their owners here do not any more.
-    fn recheck_groups(&mut self, queue: QueueId) {
-        if self.waits.has_groups() {
-            for slot in self.waiters_of(queue) {
-                if self.waits.get(slot).is_some_and(crate::queues::waiter::Waiter::is_grouped) {
-                    self.waits.set_grantable(slot, false);
-                }
-            }
+            // A call for several keys that counted on its own hold is checked once more before it is granted.
+            Kind::Lock | Kind::Rw | Kind::Semaphore => {}
         }
     }
 
@@ -61,18 +50,21 @@ impl Machine {
         {
             let name = name.to_vec();
             let from = Key { db, name: &name };
-            if from != key {
-                self.adopt_rest(resource);
-                self.forget_taken(|gone| gone == key);
-                self.readdress(from, key);
-                if resource.kind().has_durable_queue() && self.regime.is_primary() {
-                    // Waiters stay with the name they asked for: a semaphore may exist only for them.
-                    self.pending.revisit.push_back((key.db, key.name.to_vec()));
-                }
+            if from == key {
+                return;
+            }
+            self.adopt_rest(resource);
+            self.forget_taken(|gone| gone == key);
+            self.readdress(from, key);
+            if resource.kind().has_durable_queue() && self.regime.is_primary() {
+                // Waiters stay with the name they asked for: a semaphore may exist only for them.
+                self.pending.revisit.push_back((key.db, key.name.to_vec()));
             }
             self.leases.rename(resource.key_id, key);
             if let Some(queue) = self.waits.queue_of(key) {
                 self.waits.note_holders(queue, resource, true);
+            } else {
+                self.waits.move_readers(from, key);
             }
         }
     }

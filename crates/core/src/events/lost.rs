@@ -97,17 +97,23 @@ impl Machine {
     /// A value was unlinked from `key`: deleted, evicted, overwritten, or moved elsewhere. Call [`Machine::moved`]
     /// first, so that this call can see the move, and [`Machine::drain_some`] afterwards.
     pub fn unlinked(&mut self, turn: &mut Turn<'_>, key: Key<'_>, lost: Option<Lost>) {
+        let mut is_here = false;
         if let Some(lost) = lost {
             if let Some(from) = self.leases.key_of(lost.key_id)
                 && self.may_be_exchanged(from.db, key.db)
             {
                 self.follow_exchange(turn.keys, lost.key_id, key);
             }
-            if self.is_gone(turn, key, &lost) {
+            is_here = lost.key_id != KeyId::NONE
+                && matches!(turn.keys.get(key), Lookup::Here(here) if here.key_id == lost.key_id);
+            if self.is_gone(key, &lost, is_here) {
                 self.lose(turn, key, lost);
             }
         }
-        if let Some(queue) = self.waits.queue_of(key) {
+        if let Some(queue) = self.waits.queue_of(key)
+            // The value has come back: its readers are listed.
+            && !(is_here && self.waits.is_kept_for_readers(queue))
+        {
             self.inspect(turn, queue);
         }
         if let Some(observers) = self.waits.observers_of(key) {
@@ -124,9 +130,8 @@ impl Machine {
     }
 
     /// Whether a value that was unlinked from `key` is gone for good. If it moved, its entry has moved with it.
-    fn is_gone(&mut self, turn: &mut Turn<'_>, key: Key<'_>, lost: &Lost) -> bool {
-        let is_here = lost.key_id != KeyId::NONE
-            && matches!(turn.keys.get(key), Lookup::Here(here) if here.key_id == lost.key_id);
+    /// `is_here`: it is under `key` again.
+    fn is_gone(&mut self, key: Key<'_>, lost: &Lost, is_here: bool) -> bool {
         let has_entry = self.leases.of_key(lost.key_id, key).is_some();
         if lost.has_moved {
             if has_entry && !is_here {

@@ -98,6 +98,18 @@ impl WaitQueues {
         }
     }
 
+    /// A value moved to another key, which has no queue: a queue without waiters, kept for its readers, goes with it.
+    pub fn move_readers(&mut self, from: Key<'_>, to: Key<'_>) {
+        if let Some(queue) = self.queue_of(from).filter(|&id| self.is_kept_for_readers(id)) {
+            self.rename_queue(queue, to);
+        }
+    }
+
+    /// Whether a queue has no waiters and is kept for the readers of its key.
+    pub fn is_kept_for_readers(&self, queue: QueueId) -> bool {
+        self.queues.get(queue).is_some_and(|queue| queue.len == 0 && queue.kind == Kind::Rw)
+    }
+
     /// Whether a key has so large a number of readers that it may have a queue without waiters.
     pub fn has_many_readers(&self, resource: &Resource) -> bool {
         let count = resource.others().map_or(0, Holds::len);

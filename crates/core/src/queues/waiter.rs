@@ -289,7 +289,7 @@ pub(crate) struct More {
     /// The first waiter not copied to the value since it began to mirror this queue; [`WaiterSlot::NONE`] if all are.
     /// Only for durable queues.
     pub(crate) untold: WaiterSlot,
-    /// Number of waiters that would create the semaphore.
+    /// Number of waiters with a connection that would create the semaphore.
     pub(crate) makers: u32,
     /// The readers of the key, as hashes of owners.
     pub(crate) readers: BTreeSet<u64>,
@@ -356,7 +356,7 @@ impl Queue {
             .is_some_and(|more| !more.unsaved.is_empty() || more.untold != WaiterSlot::NONE)
     }
 
-    /// Number of waiters that would create the semaphore.
+    /// Number of waiters with a connection that would create the semaphore.
     pub fn makers(&self) -> u32 {
         self.more.as_ref().map_or(0, |more| more.makers)
     }

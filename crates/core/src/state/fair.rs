@@ -123,16 +123,13 @@ impl Fair {
         }
     }
 
-    /// Bytes on the heap.
-    pub fn heap_size(&self) -> usize {
+    /// Bytes on the heap, extrapolated from `samples` entries.
+    pub fn heap_size(&self, samples: usize) -> usize {
         // The reference counts, and the place in the map.
         let entry = size_of::<QueueEntry>() + 4 * size_of::<u64>();
         let lock = self.lock.hold().map_or(0, crate::state::hold::Hold::heap_size);
-        let rest: usize = self
-            .entries
-            .values()
-            .map(|place| place.owner.heap_size() + place.ask.heap_size())
-            .sum();
-        size_of::<Self>() + lock + self.entries.len() * entry * 10 / 9 + rest
+        let rest = self.entries.values().map(|e| e.owner.heap_size() + e.ask.heap_size());
+        let entries = self.entries.len() * entry * 10 / 9;
+        size_of::<Self>() + lock + entries + super::sampled(rest, samples)
     }
 }

@@ -241,10 +241,11 @@ impl Holds {
         self.needs_whole_record = false;
     }
 
-    /// Bytes on the heap: the size of the entries, and a third more for the nodes that hold them.
-    pub fn heap_size(&self) -> usize {
+    /// Bytes on the heap: the size of the entries, and a third more for the nodes that hold them. Extrapolated from
+    /// `samples` of them.
+    pub fn heap_size(&self, samples: usize) -> usize {
         let entry = size_of::<Hold>() + size_of::<u64>() + 5 * size_of::<HoldId>();
-        let rest: usize = self.all.values().map(|hold| hold.heap_size()).sum();
+        let rest = super::sampled(self.all.values().map(|hold| hold.heap_size()), samples);
         self.len() * entry * 4 / 3 + rest
     }
 

@@ -23,9 +23,9 @@ pub struct Latch {
 }
 
 impl Latch {
-    /// Bytes on the heap, itself included.
-    pub fn heap_size(&self) -> usize {
-        let ids: usize = self.requests.iter().map(|id| id.len()).sum();
+    /// Bytes on the heap, itself included, extrapolated from `samples` requests.
+    pub fn heap_size(&self, samples: usize) -> usize {
+        let ids = super::sampled(self.requests.iter().map(|id| id.len()), samples);
         size_of::<Self>() + self.requests.len() * size_of::<Box<[u8]>>() * 4 / 3 + ids
     }
 }

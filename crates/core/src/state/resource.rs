@@ -321,18 +321,18 @@ impl Resource {
         }
     }
 
-    /// Bytes of memory, itself included.
-    pub fn memory(&self) -> usize {
+    /// Bytes of memory, itself included: an estimate from up to `samples` of its holds, entries or requests.
+    pub fn memory(&self, samples: usize) -> usize {
         size_of::<Self>()
             + match &self.body {
                 Body::Lock(lock) => lock.hold().map_or(0, Hold::heap_size),
-                Body::Fair(fair) => fair.heap_size(),
+                Body::Fair(fair) => fair.heap_size(samples),
                 Body::Rw(rw) => {
                     let write = rw.lock.hold().map_or(0, Hold::heap_size);
-                    size_of::<RwLock>() + write + rw.readers.heap_size()
+                    size_of::<RwLock>() + write + rw.readers.heap_size(samples)
                 }
-                Body::Semaphore(semaphore) => semaphore.heap_size(),
-                Body::Latch(latch) => latch.heap_size(),
+                Body::Semaphore(semaphore) => semaphore.heap_size(samples),
+                Body::Latch(latch) => latch.heap_size(samples),
             }
     }
 }
@@ -344,5 +344,20 @@ mod tests {
     #[test]
     fn a_resource_is_as_small_as_the_memory_account_assumes() {
         assert_eq!(size_of::<Resource>(), 96);
+    }
+
+    #[test]
+    fn memory_usage_looks_at_the_samples_alone() {
+        use crate::state::sampled;
+        for (samples, size, looks) in [(5, 300, 5), (100, 300, 100), (usize::MAX, 300, 100)] {
+            let looked_at = core::cell::Cell::new(0);
+            let sizes = (0..100).map(|_| {
+                looked_at.set(looked_at.get() + 1);
+                3
+            });
+            assert_eq!((sampled(sizes, samples), looked_at.get()), (size, looks));
+        }
+        assert_eq!(sampled([].into_iter(), 5), 0);
+        assert_eq!(sampled([1, 2, 9].into_iter(), 0), 0);
     }
 }

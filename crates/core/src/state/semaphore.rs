@@ -37,8 +37,8 @@ impl Semaphore {
         self.taken == 0 && self.permits.is_empty()
     }
 
-    /// Bytes on the heap, itself included.
-    pub fn heap_size(&self) -> usize {
-        size_of::<Self>() + self.permits.heap_size()
+    /// Bytes on the heap, itself included, extrapolated from `samples` permits.
+    pub fn heap_size(&self, samples: usize) -> usize {
+        size_of::<Self>() + self.permits.heap_size(samples)
     }
 }

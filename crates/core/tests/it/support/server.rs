@@ -133,8 +133,12 @@ impl World {
         let after_events = self.after_events;
         let told = |[there, gone]: [Option<Lost>; 2]| {
             move |machine: &mut Machine, turn: &mut Turn<'_>| {
+                // The shell adopts a moved value for the waiters of its key.
+                let is_awaited = machine.waits().queue_of(to).is_some();
                 machine.moved(turn, to);
-                machine.unlinked(turn, to, there);
+                if is_awaited || there.is_some() {
+                    machine.unlinked(turn, to, there);
+                }
                 machine.unlinked(turn, from, gone);
                 after_events(machine, turn);
             }
