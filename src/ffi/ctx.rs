@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use dlock_core::shares::User;
 use dlock_wire::reply::Sink;
 use redis_module::raw;
 
@@ -238,6 +239,18 @@ impl<'a> Ctx<'a> {
             } else {
                 api!(RedisModule_PublishMessage(self.as_ptr(), channel, message));
             }
+        }
+    }
+
+    /// The caller's ACL user; unknown for a script of a replica and a call of another module.
+    pub fn user(self) -> User {
+        // SAFETY: valid context; the text is read before the name is freed, once.
+        unsafe {
+            let raw = api!(RedisModule_GetCurrentUserName(self.as_ptr()));
+            let Some(name) = Name::from_raw(raw) else { return User::UNKNOWN };
+            let user = User::named(name.bytes());
+            api!(RedisModule_FreeString(self.as_ptr(), raw));
+            user
         }
     }
 

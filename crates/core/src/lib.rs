@@ -59,6 +59,7 @@ pub mod record;
 pub mod regime;
 pub mod reply;
 mod requests;
+pub mod shares;
 pub mod slab;
 pub mod spent;
 pub mod state;

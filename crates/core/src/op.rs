@@ -53,6 +53,21 @@ impl Machine {
     }
 }
 
+/// Whether the operation may leave something of which the machine counts what each user has: the id of a call that
+/// found nothing to do.
+pub fn counts_by_user(op: &Op<'_>) -> bool {
+    match op {
+        Op::Lock(_, LockOp::Release(call)) => call.reqid.is_some(),
+        Op::Rw(RwOp::Release(call)) => call.release.reqid.is_some(),
+        Op::Sem(SemOp::Release(call)) => call.reqid.is_some(),
+        Op::Multi(MultiOp::Release(call)) => call.reqid.is_some(),
+        Op::Lock(_, LockOp::Cancel(call))
+        | Op::Rw(RwOp::Cancel(call))
+        | Op::Sem(SemOp::Cancel(call)) => call.reqid.is_some(),
+        _ => false,
+    }
+}
+
 /// Whether the answer can be that the caller has something from now on.
 fn asks_for_a_grant(op: &Op<'_>) -> bool {
     match op {

@@ -290,7 +290,7 @@ impl Machine {
 
     pub(crate) fn note_spent(&mut self, step: &mut Step<'_>, name: RequestKey<'_>, what: Use) {
         let limits = self.request_limits();
-        self.spent.note(step.key, name, what, step.lease, limits);
+        self.spent.note_of(step.user, step.key, name, what, step.lease, limits);
         step.spent.push(name, Some(what));
         step.dirty = true;
     }
