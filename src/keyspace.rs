@@ -236,6 +236,12 @@ impl Store for Keys<'_> {
         self.user
     }
 
+    fn may_read(&self, key: Key<'_>) -> bool {
+        // In the tick there is no caller.
+        self.named.find(key, self.last).is_some()
+            || (self.named.first().is_some() && self.ctx.may_read(key.name))
+    }
+
     fn get(&mut self, key: Key<'_>) -> Lookup<'_> {
         if !self.may_touch(key) {
             return Lookup::OutOfReach;

@@ -258,7 +258,26 @@ impl<'a> Ctx<'a> {
     /// a call of another module).
     pub fn may_publish(self, channel: &[u8]) -> bool {
         let channel = OwnedName::new(channel);
-        // SAFETY: valid context; the strings live during the calls; the name and the user are freed once.
+        let rights = int(raw::REDISMODULE_CMD_CHANNEL_PUBLISH);
+        // SAFETY: a live user, a live string.
+        self.asks_user(|user| unsafe {
+            api!(RedisModule_ACLCheckChannelPermissions(user, channel.name().as_ptr(), rights))
+        })
+    }
+
+    /// Whether the caller's ACL user may read `key`. True if the caller has no user.
+    pub fn may_read(self, key: &[u8]) -> bool {
+        let key = OwnedName::new(key);
+        let rights = int(raw::REDISMODULE_CMD_KEY_ACCESS);
+        // SAFETY: a live user, a live string.
+        self.asks_user(|user| unsafe {
+            api!(RedisModule_ACLCheckKeyPermissions(user, key.name().as_ptr(), rights))
+        })
+    }
+
+    /// The server's answer about the caller's ACL user; true if there is none.
+    fn asks_user(self, ask: impl FnOnce(*mut raw::RedisModuleUser) -> c_int) -> bool {
+        // SAFETY: valid context; the name and the user are freed once.
         unsafe {
             let name = api!(RedisModule_GetCurrentUserName(self.as_ptr()));
             if name.is_null() {
@@ -269,11 +288,7 @@ impl<'a> Ctx<'a> {
             if user.is_null() {
                 return true;
             }
-            let answer = api!(RedisModule_ACLCheckChannelPermissions(
-                user,
-                channel.name().as_ptr(),
-                int(raw::REDISMODULE_CMD_CHANNEL_PUBLISH),
-            ));
+            let answer = ask(user);
             api!(RedisModule_FreeModuleUser(user));
             ok(answer)
         }

@@ -46,6 +46,10 @@ pub trait Store {
     fn user(&self) -> User {
         User::UNKNOWN
     }
+    /// Whether the caller may read `key`, so that an answer may name it.
+    fn may_read(&self, _key: Key<'_>) -> bool {
+        true
+    }
     /// The content of `key`.
     fn get(&mut self, key: Key<'_>) -> Lookup<'_>;
     /// The value of `key`, if it is one of ours, for a look that changes nothing: in a server it neither removes a key

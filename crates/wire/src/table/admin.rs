@@ -82,7 +82,8 @@ pub(super) const LOG: Command = Command {
     notes: "The log is like SLOWLOG: it is in memory only, each server has its own, and a new entry \
         replaces the oldest once there are `dlock.log-max-len` (128; 0 turns the log off). Only the \
         primary writes entries, so the log of a replica grows only after a promotion. \
-        Nothing is written to the server's log file.\n\
+        Nothing is written to the server's log file. A repeat of one of the last 16 entries replaces that entry: \
+        with a new id, the last times and token, and a larger `count`.\n\
         \n\
         | event | what happened |\n\
         |---|---|\n\
@@ -91,7 +92,8 @@ pub(super) const LOG: Command = Command {
         | `broken` | an operator ended a hold with BREAK; `text` names the operator's connection, \
         except in scripts |\n\
         | `unclaimed` | a QUEUE grant was not claimed in time |\n\
-        | `deadlock` | an ACQUIRE got `DEADLOCK`; `text` is the cycle |\n\
+        | `deadlock` | an ACQUIRE got `DEADLOCK`; `text` is the cycle, without the keys that the caller may \
+        not read |\n\
         | `spent` | a late copy of an ACQUIRE got `SPENT` |\n\
         | `slow-wait` | a wait longer than `dlock.log-wait-ms` (10,000; 0: off) was granted or given \
         up; `text` names a holder it waited for, if one is known |\n\
@@ -118,7 +120,9 @@ pub(super) const LOG: Command = Command {
            10# \"held-ms\" => (integer) 7777\n   \
            11# \"waited-ms\" => (integer) 0\n   \
            12# \"waiters\" => (integer) 0\n   \
-           13# \"text\" => \"by client …",
+           13# \"text\" => \"by client …\n   \
+           14# \"count\" => (integer) 1\n   \
+           15# \"first-ms\" => (integer) 1767225607900",
 };
 
 pub(super) const APPLY: Command = Command {

@@ -28,6 +28,8 @@ pub struct Keys {
     pub is_shut: bool,
     /// The ACL user of the next calls.
     pub user: User,
+    /// Keys that begin with this byte may not be read by the caller.
+    pub secret: Option<u8>,
     /// Removed keys of which the machine has not learnt, with what was lost.
     pub(super) unheard: Vec<(Id, Lost)>,
 }
@@ -48,6 +50,10 @@ impl Store for Keys {
 
     fn user(&self) -> User {
         self.user
+    }
+
+    fn may_read(&self, key: Key<'_>) -> bool {
+        self.secret.is_none_or(|secret| key.name.first() != Some(&secret))
     }
 
     fn get(&mut self, key: Key<'_>) -> Lookup<'_> {

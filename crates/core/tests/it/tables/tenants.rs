@@ -6,7 +6,7 @@ use dlock_core::machine::Settings;
 use dlock_core::shares::User;
 use dlock_core::turn::Caller;
 use dlock_wire::reply::ErrorCode;
-use dlock_wire::request::{Acquire, Cancel, LockFamily, LockOp, Op, Release};
+use dlock_wire::request::{Acquire, Cancel, LockFamily, LockOp, OneKey, Op, Release};
 
 const CALLER: Caller = Caller { client: 1, db: 0, may_block: true };
 
@@ -60,4 +60,53 @@ fn ids_without_a_request_erase_nobodys_retry_protection() {
         Some(ErrorCode::Spent)
     );
     assert_eq!(code(&lock(&mut world, "mal", acquire(&0_u32.to_be_bytes()))), None);
+}
+
+/// One ACQUIRE with BLOCK 0.
+fn wait(world: &mut World, client: u64, key: &str, owner: &str) -> Seen {
+    let call = Acquire { block_ms: Some(0), ..Acquire::new(key.as_bytes(), owner.as_bytes()) };
+    world.call(Caller { client, ..CALLER }, Op::Lock(LockFamily::Lock, LockOp::Acquire(call)))
+}
+
+#[test]
+fn the_text_of_a_deadlock_names_no_key_that_the_caller_may_not_read() {
+    let mut world = world(Settings::default());
+    for (client, key, owner) in [(1, "k", "A"), (2, "l", "B"), (3, "secret", "C"), (4, "s2", "D")] {
+        let _ = wait(&mut world, client, key, owner);
+    }
+    // C waits for the caller A, D for C, and B for D.
+    for (client, key, owner) in [(5, "k", "C"), (6, "secret", "D"), (7, "s2", "B")] {
+        assert!(wait(&mut world, client, key, owner).parked.is_some());
+    }
+    let mut text = |secret| {
+        world.keys.secret = secret;
+        match wait(&mut world, 8, "l", "A").reply {
+            Some(Outcome::Fault(fault)) => fault.text,
+            other => panic!("{other:?}"),
+        }
+    };
+    let all = r#""A" waits for "l", "B" waits for "s2", "D" waits for "secret", "C" waits for "k""#;
+    assert_eq!(text(None), format!("this call would wait forever: {all}"));
+    let some = r#""A" waits for "l", "C" waits for "k", through 2 keys that you may not read"#;
+    assert_eq!(text(Some(b's')), format!("this call would wait forever: {some}"));
+}
+
+#[test]
+fn repeats_of_an_event_push_nothing_out_of_the_log() {
+    let mut world = world(Settings { log_max_len: 4, ..Settings::default() });
+    let broken = |world: &mut World, key: &[u8], owner: &[u8]| {
+        let _ = world
+            .ask(CALLER, Op::Lock(LockFamily::Lock, LockOp::Acquire(Acquire::new(key, owner))));
+        let _ = world.ask(CALLER, Op::Lock(LockFamily::Lock, LockOp::Break(OneKey { key })));
+    };
+    broken(&mut world, b"k", b"a");
+    for _ in 0..130 {
+        broken(&mut world, b"mal", b"m");
+        broken(&mut world, b"mal", b"m2");
+    }
+    let seen = world.machine.log().newest();
+    let seen = seen.map(|one| (one.key.as_slice(), one.owner.as_slice(), one.count));
+    let expected: [(&[u8], &[u8], u64); 3] =
+        [(b"mal", b"m2", 130), (b"mal", b"m", 130), (b"k", b"a", 1)];
+    assert_eq!(seen.collect::<Vec<_>>(), expected);
 }
