@@ -37,7 +37,7 @@ fn carry_out(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>, slices: &[&[u8]]) {
         Err(error) => return ctx.reply_error(&format!("ERR {error}")),
     };
     let (first, keys) = match &request {
-        Request::Op(Op::Unblock(_)) | Request::Log(_) => (0, &[][..]),
+        Request::Op(Op::Unblock(_) | Op::EndAbsent(_)) | Request::Log(_) => (0, &[][..]),
         Request::Op(Op::Multi(op)) => (1, op.keys()),
         _ => (0, slices.get(..1).unwrap_or_default()),
     };
@@ -86,7 +86,7 @@ fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, op: &Op<'_>) {
     let user = if counts_by_user(op) { ctx.user() } else { User::UNKNOWN };
     // The server has accepted this write, so it accepts the module's writes. Two exceptions: UNBLOCK is not a write
     // and always runs, and the server does not check calls of other modules.
-    let is_unblock = matches!(op, Op::Unblock(_));
+    let is_unblock = matches!(op, Op::Unblock(_) | Op::EndAbsent(_));
     if is_unblock {
         hear(ctx);
     }

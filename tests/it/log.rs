@@ -143,8 +143,8 @@ fn the_ring_keeps_its_length_and_reset_empties_it() {
     lose("k");
     assert_eq!(len(), 0);
     set(&server, "dlock.log-max-len", "20");
-    for _ in 0..20 {
-        lose("k");
+    for key in 0..20 {
+        lose(&format!("k{key}"));
     }
     assert_eq!(server.cmd(&["DLOCK.LOG", "GET"]).items().len(), 10);
     assert_eq!(server.cmd(&["DLOCK.LOG", "GET", "4"]).items().len(), 4);

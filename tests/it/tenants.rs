@@ -1,8 +1,10 @@
 //! What one ACL user does to the others of a server.
 
+use redis::Value;
+
 use crate::{
     args,
-    support::{Client, Reply, Server},
+    support::{Client, Reply, Server, wait_until},
 };
 
 /// A connection of the ACL user `name` with these rights.
@@ -65,7 +67,7 @@ fn the_text_of_a_deadlock_names_no_key_that_the_caller_may_not_read() {
 #[test]
 fn repeats_of_an_event_push_nothing_out_of_the_log() {
     let server = Server::start();
-    let mut broken = |key: &str| {
+    let broken = |key: &str| {
         server.cmd(&["DLOCK.ACQUIRE", key, "a"]).int();
         server.cmd(&["DLOCK.BREAK", key]).int();
     };
@@ -73,8 +75,84 @@ fn repeats_of_an_event_push_nothing_out_of_the_log() {
     (0..130).for_each(|_| broken("mal"));
     assert_eq!(server.cmd(&["DLOCK.LOG", "LEN"]).int(), 2);
     let log = server.client3().cmd(&["DLOCK.LOG", "GET"]);
-    let entry = |at: usize| (log.at(at).field("key").text(), log.at(at).field("count").int());
-    assert_eq!([entry(0), entry(1)], [("mal".to_owned(), 130), ("other".to_owned(), 1)]);
-    assert!(log.at(0).field("first-ms").int() <= log.at(0).field("time-ms").int());
+    let seen = |one: &Value| (one.field("key").text(), one.field("count").int());
+    let seen: Vec<_> = log.items().iter().map(seen).collect();
+    assert_eq!(seen, [("mal".to_owned(), 130), ("other".to_owned(), 1)]);
+    let newest = &log.items()[0];
+    assert!(newest.field("first-ms").int() <= newest.field("time-ms").int());
+    server.left_over_check();
+}
+
+const DAY_MS: i64 = 86_400_000;
+
+/// `count` places of `mal` in the queue of its key, each for a day, and without a connection.
+fn take_places(server: &Server, count: i64) {
+    let mut mal = user(server, "mal", &["~mal:*", "+dlock.acquire"]);
+    mal.cmd(&["DLOCK.ACQUIRE", "mal:k", "holder", "PX", "86400000"]).int();
+    let calls: Vec<_> =
+        (0..count).map(|n| args!["DLOCK.ACQUIRE", "mal:k", n, "QUEUE", DAY_MS]).collect();
+    assert!(mal.pipeline(&calls).iter().all(Reply::is_null));
+}
+
+fn places(server: &Server) -> i64 {
+    server.info_number("dlock", "waiters_queued")
+}
+
+#[test]
+fn one_user_does_not_block_every_wait_for_a_day() {
+    let server = Server::with(&["dlock.max-waiters", "100"]).start();
+    let mut other = user(&server, "other", &["~other:*", "+@all"]);
+    other.cmd(&["DLOCK.ACQUIRE", "other:k", "holder"]).int();
+    let wait = |client: &mut Client, owner: i64| {
+        client.cmd(&args!["DLOCK.ACQUIRE", "other:k", owner, "QUEUE", DAY_MS])
+    };
+    let mut left = user(&server, "other", &["~other:*", "+@all"]);
+    assert!(wait(&mut left, 0).is_null());
+    drop(left);
+    take_places(&server, 99);
+    // The server learns of the closed connection a moment later.
+    wait_until("a place of the user that has the most to give way", || {
+        wait(&mut other, 1).is_null()
+    });
+    for owner in 2..50 {
+        assert!(wait(&mut other, owner).is_null(), "place {owner}");
+    }
+    assert_eq!(places(&server), 100);
+    let first = other.cmd(&["DLOCK.POSITION", "other:k", "0"]);
+    assert_eq!(first.int(), 1, "a place of the other user stays");
+    server.cmd(&["FLUSHALL"]).ok();
+    drop(other);
+    wait_until("no place to be left", || {
+        server.cmd(&["FLUSHALL"]).ok();
+        places(&server) == 0
+    });
+    server.left_over_check();
+}
+
+#[test]
+fn flushes_and_operators_end_places_without_a_connection() {
+    let server = Server::start();
+    let end = |what: &[&str]| server.cmd(&[&["DLOCK.UNBLOCK"], what].concat()).int();
+    // The places that count are those whose connection is known to be closed.
+    let end_all = |what: &[&str]| {
+        let mut ended = 0;
+        wait_until("all places to end", || {
+            ended += end(what);
+            places(&server) == 0
+        });
+        assert_eq!(ended, 20, "{what:?}");
+    };
+    take_places(&server, 20);
+    assert_eq!(end(&["ABSENT-USER", "other"]) + end(&["ABSENT-KEY", "other"]), 0);
+    end_all(&["ABSENT-USER", "mal"]);
+    server.cmd(&["DEL", "mal:k"]).int();
+    take_places(&server, 20);
+    end_all(&["ABSENT-KEY", "mal:k"]);
+    server.cmd(&["DEL", "mal:k"]).int();
+    take_places(&server, 20);
+    wait_until("a flush to end them", || {
+        server.cmd(&["FLUSHDB"]).ok();
+        places(&server) == 0
+    });
     server.left_over_check();
 }

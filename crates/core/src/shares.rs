@@ -68,11 +68,25 @@ impl<T: Ord + Copy> Shares<T> {
     /// The first item of the user that has the most.
     pub fn first_of_largest(&self) -> Option<T> {
         let (_, user) = self.by_count.last()?;
-        self.first_of(*user)
+        self.of(*user).next()
     }
 
-    /// The first item of a user.
-    pub fn first_of(&self, user: User) -> Option<T> {
-        self.of_user.get(&user)?.first().copied()
+    /// The items of a user.
+    pub fn of(&self, user: User) -> impl Iterator<Item = T> {
+        self.of_user.get(&user).into_iter().flatten().copied()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_count.is_empty()
+    }
+
+    /// Number of items. O(users).
+    pub fn len(&self) -> usize {
+        self.of_user.values().map(BTreeSet::len).sum()
+    }
+
+    /// All items, to be freed.
+    pub fn into_items(self) -> impl Iterator<Item = T> {
+        self.of_user.into_values().flatten()
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A late copy of such a request must do nothing. The memory keeps a fingerprint of 128 bits for each request and none
 //! of its strings, so an id of any length costs some 48 bytes. To note, find or drop a request is O(1), and no
-//! operation moves a whole table. Calls that found nothing to do are in a table of their own (`unmatched`). Entries are in chunks, oldest first. The hash table grows and shrinks by one bucket
-//! at a time (see [`crate::buckets`]).
+//! operation moves a whole table. Entries are in chunks, oldest first. The hash table grows and shrinks by one bucket
+//! at a time (see [`crate::buckets`]). Calls that found nothing to do have a table of their own.
 
 use crate::buckets::{Buckets, Chain as _};
 use crate::ids::{ALONE, HoldId};
@@ -196,24 +196,10 @@ impl SpentRequests {
         now: LeaseInstant,
         limits: Limits,
     ) {
-        self.note_of(User::UNKNOWN, key, request, what, now, limits);
+        self.put(User::UNKNOWN, self.print(key, request), what, now, limits);
     }
 
-    /// [`SpentRequests::note`] of a request that `user` sent.
-    pub(crate) fn note_of(
-        &mut self,
-        user: User,
-        key: Key<'_>,
-        request: RequestKey<'_>,
-        what: Use,
-        now: LeaseInstant,
-        limits: Limits,
-    ) {
-        let print = self.print(key, request);
-        self.put(user, print, what, now, limits);
-    }
-
-    /// [`SpentRequests::note_of`] by fingerprint. `now` must not be before that of the last entry.
+    /// [`SpentRequests::note`] by fingerprint, of a request of `user`. `now` must not be before that of the last entry.
     pub(crate) fn put(
         &mut self,
         user: User,

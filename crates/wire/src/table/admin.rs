@@ -1,6 +1,6 @@
 //! Rows that belong to no family.
 
-use super::args::{APPLY_KEY, CLIENT_ID, ERROR, LOG_SUBCOMMAND, PAYLOAD};
+use super::args::{APPLY_KEY, LOG_SUBCOMMAND, PAYLOAD, UNBLOCKED};
 use super::{Access, Command, CommandId, Group, KeyFlag, Keys};
 use crate::reply::LogEntry;
 
@@ -8,10 +8,11 @@ pub(super) const UNBLOCK: Command = Command {
     name: "DLOCK.UNBLOCK",
     id: CommandId::Unblock,
     group: Group::Admin,
-    summary: "Ends the blocked call of a connection.",
+    summary: "Ends the blocked call of a connection, or places of closed connections.",
     like: None,
     since: "0.1.0",
-    complexity: "O(1)",
+    complexity: "O(1); ABSENT-KEY: O(N) with N the length of the queue; ABSENT-USER: O(N log M) with N the number \
+        of ended places, and M that of the user",
     arity: 0,
     // Not a write: it must also work while clients are paused. The hand-off that follows waits
     // until the server accepts writes.
@@ -20,15 +21,22 @@ pub(super) const UNBLOCK: Command = Command {
     acl: &["slow", "dangerous"],
     keys: Keys::None,
     key_flags: &[],
-    args: &[CLIENT_ID, ERROR],
-    reply: "Integer: 1 if it ended a blocked call of dlock, else 0.",
+    args: &[UNBLOCKED],
+    reply: "Integer: 1 if it ended a blocked call of dlock, else 0. ABSENT-KEY and ABSENT-USER: the number of ended \
+        places.",
     maps: &[],
     errors: &[],
     notes: "Works for the blocked calls of all dlock commands on every server version. \
-        CLIENT UNBLOCK does the same where the server makes that safe (Redis 7.4, Valkey 8).",
+        CLIENT UNBLOCK does the same where the server makes that safe (Redis 7.4, Valkey 8).\n\
+        \n\
+        ABSENT-KEY and ABSENT-USER end places that calls with QUEUE left behind when their connection closed. They \
+        end at most 10,000: repeat the call until it replies 0. Places in the queues of DFAIR stay. An owner that \
+        asks again gets a new place.",
     example: "> DLOCK.UNBLOCK 12\n\
         (integer) 1\n\
         > DLOCK.UNBLOCK 12 ERROR\n\
+        (integer) 0\n\
+        > DLOCK.UNBLOCK ABSENT-USER batch\n\
         (integer) 0",
 };
 

@@ -32,8 +32,8 @@ impl Table {
         }
     }
 
-    /// The reply of `DLOCK.LOG`; entries as `event kind db/key [owner] token [label] held waited waiters (text)`, and how
-    /// often if not once.
+    /// The reply of `DLOCK.LOG`; entries as `event kind db/key [owner] token [label] held waited waiters (text)`, and
+    /// how often if not once.
     pub(super) fn log(&mut self, call: Log) -> String {
         let log = self.world.machine.log();
         let count = match call {

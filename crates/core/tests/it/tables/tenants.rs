@@ -3,10 +3,11 @@
 use crate::support::{MS, Seen, World};
 use dlock_core::effects::Outcome;
 use dlock_core::machine::Settings;
+use dlock_core::regime::Gate;
 use dlock_core::shares::User;
 use dlock_core::turn::Caller;
 use dlock_wire::reply::ErrorCode;
-use dlock_wire::request::{Acquire, Cancel, LockFamily, LockOp, OneKey, Op, Release};
+use dlock_wire::request::{Acquire, Cancel, EndAbsent, LockFamily, LockOp, OneKey, Op, Release};
 
 const CALLER: Caller = Caller { client: 1, db: 0, may_block: true };
 
@@ -109,4 +110,100 @@ fn repeats_of_an_event_push_nothing_out_of_the_log() {
     let expected: [(&[u8], &[u8], u64); 3] =
         [(b"mal", b"m2", 130), (b"mal", b"m", 130), (b"k", b"a", 1)];
     assert_eq!(seen.collect::<Vec<_>>(), expected);
+}
+
+const DAY_MS: u64 = 86_400_000;
+
+/// QUEUE of a day on a connection of its own. Returns the code of a refusal.
+fn queue(world: &mut World, user: &str, client: u64, key: &str, owner: u32) -> Option<ErrorCode> {
+    world.keys.user = User::named(user.as_bytes());
+    let owner = owner.to_be_bytes();
+    let call = Acquire { queue_ms: Some(DAY_MS), ..Acquire::new(key.as_bytes(), &owner) };
+    code(
+        &world.call(Caller { client, ..CALLER }, Op::Lock(LockFamily::Lock, LockOp::Acquire(call))),
+    )
+}
+
+/// Keys `k`, `mal` and `fair` are held.
+fn held(most: usize) -> World {
+    let mut world = world(Settings { max_waiters: most, ..Settings::default() });
+    for key in [&b"k"[..], b"mal"] {
+        let _ = world
+            .call(CALLER, Op::Lock(LockFamily::Lock, LockOp::Acquire(Acquire::new(key, b"h"))));
+    }
+    world
+}
+
+fn fill(world: &mut World, count: u32) {
+    for owner in 0..count {
+        assert_eq!(queue(world, "mal", 2, "mal", owner), None);
+    }
+    let _ = world.gone(2);
+    let _ = world.tick(Gate::Open);
+}
+
+#[test]
+fn one_user_does_not_block_every_wait_for_a_day() {
+    let mut world = held(40);
+    assert_eq!(queue(&mut world, "other", 3, "k", 1_000), None);
+    let _ = world.gone(3);
+    fill(&mut world, 39);
+    for owner in 0..30 {
+        assert_eq!(queue(&mut world, "other", 4, "k", owner), None, "{owner}");
+    }
+    assert_eq!(world.machine.waits().len(), 40);
+    assert_eq!(queue(&mut world, "other", 4, "k", 1_000), None, "its absent place is there");
+    assert_eq!(world.machine.waits().len(), 40);
+    // Of those with a connection none gives way.
+    for owner in 0..9 {
+        assert_eq!(queue(&mut world, "other", 4, "mal", 50 + owner), None, "{owner}");
+    }
+    assert_eq!(queue(&mut world, "other", 4, "mal", 99), Some(ErrorCode::Limit));
+    world.finish();
+}
+
+#[test]
+fn places_of_a_fair_lock_do_not_give_way() {
+    let mut world = world(Settings { max_waiters: 4, ..Settings::default() });
+    let fair = |world: &mut World, owner: &[u8]| {
+        let call = Acquire { queue_ms: Some(DAY_MS), ..Acquire::new(b"fair", owner) };
+        let op = Op::Lock(LockFamily::Fair, LockOp::Acquire(call));
+        code(&world.call(Caller { client: 2, ..CALLER }, op))
+    };
+    for owner in [b"a", b"b", b"c", b"d", b"e"] {
+        assert_eq!(fair(&mut world, owner), None);
+    }
+    let _ = world.gone(2);
+    assert_eq!(fair(&mut world, b"f"), Some(ErrorCode::Limit));
+    world.finish();
+}
+
+#[test]
+fn a_flush_ends_places_without_a_connection_in_its_databases() {
+    // The waiter with a connection is granted the lock after a flush of its database.
+    for (db, left) in [(Some(0), 0), (Some(1), 21), (None, 0)] {
+        let mut world = held(40);
+        fill(&mut world, 20);
+        assert_eq!(queue(&mut world, "other", 4, "mal", 99), None);
+        let _ = world.flush(db);
+        let _ = world.tick(Gate::Open);
+        assert_eq!(world.machine.waits().len(), left, "{db:?}");
+        world.finish();
+    }
+}
+
+#[test]
+fn operators_end_places_without_a_connection() {
+    let mut world = held(40);
+    fill(&mut world, 20);
+    assert_eq!(queue(&mut world, "other", 3, "mal", 98), None);
+    assert_eq!(queue(&mut world, "other", 4, "mal", 99), None);
+    let _ = world.gone(3);
+    let mut end = |call| world.call(CALLER, Op::EndAbsent(call)).reply;
+    assert_eq!(end(EndAbsent::Of(b"nobody")), Some(Outcome::Count(0)));
+    assert_eq!(end(EndAbsent::At(b"k")), Some(Outcome::Count(0)));
+    assert_eq!(end(EndAbsent::Of(b"mal")), Some(Outcome::Count(20)));
+    assert_eq!(end(EndAbsent::At(b"mal")), Some(Outcome::Count(1)));
+    assert_eq!(world.machine.waits().len(), 1);
+    world.finish();
 }
