@@ -61,6 +61,8 @@ fn the_text_of_a_deadlock_names_no_key_that_the_caller_may_not_read() {
     assert_eq!(writer.cmd(&calls).error(), some);
     assert_eq!(server.cmd(&calls).error(), all);
     server.cmd(&["FLUSHALL"]).ok();
+    server.wait_blocked(0);
+    server.cmd(&["FLUSHALL"]).ok();
     server.left_over_check();
 }
 

@@ -55,16 +55,13 @@ impl Machine {
 }
 
 /// Whether the operation may leave something of which the machine counts what each user has: a place without a
-/// connection, or the id of a call that found nothing to do.
+/// connection, or the id of a CANCEL that found nothing to do. Not RELEASE: most find a hold, and to ask the server for
+/// the user would cost each of them 0.2 µs.
 pub fn counts_by_user(op: &Op<'_>) -> bool {
     match op {
         Op::Lock(LockFamily::Lock, LockOp::Acquire(call)) => call.queue_ms.is_some(),
         Op::Rw(RwOp::Acquire(call)) => call.acquire.queue_ms.is_some(),
         Op::Sem(SemOp::Acquire(call)) => call.acquire.queue_ms.is_some(),
-        Op::Lock(_, LockOp::Release(call)) => call.reqid.is_some(),
-        Op::Rw(RwOp::Release(call)) => call.release.reqid.is_some(),
-        Op::Sem(SemOp::Release(call)) => call.reqid.is_some(),
-        Op::Multi(MultiOp::Release(call)) => call.reqid.is_some(),
         Op::Lock(_, LockOp::Cancel(call))
         | Op::Rw(RwOp::Cancel(call))
         | Op::Sem(SemOp::Cancel(call)) => call.reqid.is_some(),
