@@ -4,7 +4,9 @@
 use dlock_core::effects::Effects;
 use dlock_core::events::diverged::Source;
 use dlock_core::key::Key;
+use dlock_core::op::counts_by_user;
 use dlock_core::regime::{Gate, Role};
+use dlock_core::shares::User;
 use dlock_core::state::hold::NO_CLIENT;
 use dlock_core::turn::{Caller, Turn};
 use dlock_wire::permit::PermitId;
@@ -35,7 +37,7 @@ fn carry_out(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>, slices: &[&[u8]]) {
         Err(error) => return ctx.reply_error(&format!("ERR {error}")),
     };
     let (first, keys) = match &request {
-        Request::Op(Op::Unblock(_)) | Request::Log(_) => (0, &[][..]),
+        Request::Op(Op::Unblock(_) | Op::EndAbsent(_)) | Request::Log(_) => (0, &[][..]),
         Request::Op(Op::Multi(op)) => (1, op.keys()),
         _ => (0, slices.get(..1).unwrap_or_default()),
     };
@@ -81,9 +83,10 @@ fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, op: &Op<'_>) {
             }
         });
     }
+    let user = if counts_by_user(op) { ctx.user() } else { User::UNKNOWN };
     // The server has accepted this write, so it accepts the module's writes. Two exceptions: UNBLOCK is not a write
     // and always runs, and the server does not check calls of other modules.
-    let is_unblock = matches!(op, Op::Unblock(_));
+    let is_unblock = matches!(op, Op::Unblock(_) | Op::EndAbsent(_));
     if is_unblock {
         hear(ctx);
     }
@@ -100,7 +103,7 @@ fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, op: &Op<'_>) {
             }
             shell.gate = gate;
             shell.machine.set_gate(gate);
-            let keys = &mut Keys::new(ctx, Mode::Write, scope, named);
+            let keys = &mut Keys::new(ctx, Mode::Write, scope, named).of_user(user);
             let turn = &mut Turn { keys, now: shell::now(), caller: caller.as_core(), fx };
             shell.machine.execute(turn, op, permit);
             true

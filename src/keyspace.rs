@@ -2,6 +2,7 @@
 
 use dlock_core::events::lost::Lost;
 use dlock_core::key::Key;
+use dlock_core::shares::User;
 use dlock_core::state::resource::Resource;
 use dlock_core::store::{Lookup, Reach, Store};
 
@@ -113,6 +114,8 @@ pub struct Keys<'a> {
     last: usize,
     /// The slot that the server was last asked about, and whether its missing keys may be on another node.
     asked: Option<(u16, bool)>,
+    /// The ACL user of the caller, where it counts.
+    user: User,
     open: Option<Open<'a>>,
 }
 
@@ -140,7 +143,12 @@ impl OpenKey {
 impl<'a> Keys<'a> {
     /// The keys of `scope`; `named` are the keys that the running command names.
     pub fn new(ctx: Ctx<'a>, mode: Mode, scope: Scope, named: Named<'a>) -> Self {
-        Self { ctx, mode, scope, named, last: 0, asked: None, open: None }
+        Self { ctx, mode, scope, named, last: 0, asked: None, user: User::UNKNOWN, open: None }
+    }
+
+    /// The keys for an operation of this ACL user.
+    pub fn of_user(self, user: User) -> Self {
+        Self { user, ..self }
     }
 
     /// Whether `key` may be accessed. The server has already admitted the keys that the command names.
@@ -222,6 +230,16 @@ impl Store for Keys<'_> {
 
     fn reaches(&self, key: Key<'_>) -> bool {
         self.scope.reaches(key.name)
+    }
+
+    fn user(&self) -> User {
+        self.user
+    }
+
+    fn may_read(&self, key: Key<'_>) -> bool {
+        // In the tick there is no caller.
+        self.named.find(key, self.last).is_some()
+            || (self.named.first().is_some() && self.ctx.may_read(key.name))
     }
 
     fn get(&mut self, key: Key<'_>) -> Lookup<'_> {

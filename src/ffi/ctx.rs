@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use dlock_core::shares::User;
 use dlock_wire::reply::Sink;
 use redis_module::raw;
 
@@ -241,11 +242,42 @@ impl<'a> Ctx<'a> {
         }
     }
 
+    /// The caller's ACL user; unknown for a script of a replica and a call of another module.
+    pub fn user(self) -> User {
+        // SAFETY: valid context; the text is read before the name is freed, once.
+        unsafe {
+            let raw = api!(RedisModule_GetCurrentUserName(self.as_ptr()));
+            let Some(name) = Name::from_raw(raw) else { return User::UNKNOWN };
+            let user = User::named(name.bytes());
+            api!(RedisModule_FreeString(self.as_ptr(), raw));
+            user
+        }
+    }
+
     /// Whether the caller's ACL user may publish on `channel`. True if the caller has no user (a script of a replica,
     /// a call of another module).
     pub fn may_publish(self, channel: &[u8]) -> bool {
         let channel = OwnedName::new(channel);
-        // SAFETY: valid context; the strings live during the calls; the name and the user are freed once.
+        let rights = int(raw::REDISMODULE_CMD_CHANNEL_PUBLISH);
+        // SAFETY: a live user, a live string.
+        self.asks_user(|user| unsafe {
+            api!(RedisModule_ACLCheckChannelPermissions(user, channel.name().as_ptr(), rights))
+        })
+    }
+
+    /// Whether the caller's ACL user may read `key`. True if the caller has no user.
+    pub fn may_read(self, key: &[u8]) -> bool {
+        let key = OwnedName::new(key);
+        let rights = int(raw::REDISMODULE_CMD_KEY_ACCESS);
+        // SAFETY: a live user, a live string.
+        self.asks_user(|user| unsafe {
+            api!(RedisModule_ACLCheckKeyPermissions(user, key.name().as_ptr(), rights))
+        })
+    }
+
+    /// The server's answer about the caller's ACL user; true if there is none.
+    fn asks_user(self, ask: impl FnOnce(*mut raw::RedisModuleUser) -> c_int) -> bool {
+        // SAFETY: valid context; the name and the user are freed once.
         unsafe {
             let name = api!(RedisModule_GetCurrentUserName(self.as_ptr()));
             if name.is_null() {
@@ -256,11 +288,7 @@ impl<'a> Ctx<'a> {
             if user.is_null() {
                 return true;
             }
-            let answer = api!(RedisModule_ACLCheckChannelPermissions(
-                user,
-                channel.name().as_ptr(),
-                int(raw::REDISMODULE_CMD_CHANNEL_PUBLISH),
-            ));
+            let answer = ask(user);
             api!(RedisModule_FreeModuleUser(user));
             ok(answer)
         }

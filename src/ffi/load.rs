@@ -122,6 +122,7 @@ required! {
     RedisModule_Alloc
     RedisModule_ACLCheckChannelPermissions
     RedisModule_ACLCheckCommandPermissions
+    RedisModule_ACLCheckKeyPermissions
     RedisModule_AvoidReplicaTraffic
     RedisModule_BlockClient
     RedisModule_BlockedClientDisconnected

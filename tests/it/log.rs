@@ -143,8 +143,8 @@ fn the_ring_keeps_its_length_and_reset_empties_it() {
     lose("k");
     assert_eq!(len(), 0);
     set(&server, "dlock.log-max-len", "20");
-    for _ in 0..20 {
-        lose("k");
+    for key in 0..20 {
+        lose(&format!("k{key}"));
     }
     assert_eq!(server.cmd(&["DLOCK.LOG", "GET"]).items().len(), 10);
     assert_eq!(server.cmd(&["DLOCK.LOG", "GET", "4"]).items().len(), 4);
@@ -253,7 +253,7 @@ fn a_slow_wait_whose_connection_closes_is_logged() {
     let calls = [
         ("DLOCK.ACQUIRE k you BLOCK 0", "DLOCK.WAITERS k", "k"),
         ("DLOCK.MACQUIRE 2 j k you BLOCK 0", "DLOCK.WAITERS j", "j"),
-        ("DLOCK.ANYACQUIRE 1 k you BLOCK 0", "DLOCK.WAITERS k", "k"),
+        ("DLOCK.ANYACQUIRE 1 k him BLOCK 0", "DLOCK.WAITERS k", "k"),
         ("DRW.ACQUIRE r you READ BLOCK 0", "DRW.WAITERS r", "r"),
         ("DSEM.ACQUIRE s you BLOCK 0", "DSEM.WAITERS s", "s"),
         ("DSEM.TAKE s BLOCK 0", "DSEM.WAITERS s", "s"),
@@ -265,7 +265,7 @@ fn a_slow_wait_whose_connection_closes_is_logged() {
         assert_slow(&server, at + 1, key, r#"connection closed; holder: "me""#);
     }
     // During a pause the machine learns late that the connection is closed, but not the log.
-    let waits = server.wait("DLOCK.ACQUIRE k you BLOCK 0");
+    let waits = server.wait("DLOCK.ACQUIRE k her BLOCK 0");
     wait_until_slow(&server, "DLOCK.WAITERS k");
     server.ask("CLIENT PAUSE 60000 WRITE").ok();
     waits.hang_up();
@@ -282,7 +282,7 @@ fn a_slow_wait_that_an_operator_ends_is_logged() {
         verbs.push("CLIENT UNBLOCK");
     }
     for (at, verb) in verbs.into_iter().enumerate() {
-        let mut waits = server.wait("DLOCK.ACQUIRE k you BLOCK 0");
+        let mut waits = server.wait(&format!("DLOCK.ACQUIRE k you{at} BLOCK 0"));
         wait_until_slow(&server, "DLOCK.WAITERS k");
         assert_eq!(server.ask(&format!("{verb} {}", waits.id())).int(), 1);
         assert!(waits.expect_reply(SOON).is_null());

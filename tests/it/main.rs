@@ -88,6 +88,7 @@ mod specimens;
 mod storm;
 
 mod stream;
+mod tenants;
 mod tidy;
 mod time;
 mod token;

@@ -17,7 +17,7 @@ use dlock_wire::table::COMMANDS;
 use crate::support::{Blocked, Reply, Server};
 
 /// Fields of replies whose values differ between runs.
-const VARYING: [&str; 7] = [
+const VARYING: [&str; 8] = [
     "\"ttl-ms\"",
     "\"held-ms\"",
     "\"client-id\"",
@@ -25,6 +25,7 @@ const VARYING: [&str; 7] = [
     "\"remaining-ms\"",
     "\"id\"",
     "\"time-ms\"",
+    "\"first-ms\"",
 ];
 
 /// The token in the examples; other tokens are recognized by their difference to it.

@@ -163,6 +163,9 @@ impl Line<'_> {
             details.push(format!("label {}", text::bytes(&entry.label)));
         }
         details.extend(token(entry.token).map(|token| format!("token {token}")));
+        if entry.count > 1 {
+            details.push(format!("{} times since {}", entry.count, text::timestamp(entry.first)));
+        }
         details.join(", ")
     }
 

@@ -22,6 +22,7 @@
 //! Nothing here is kept between two calls.
 
 mod budget;
+mod cycle;
 mod holders;
 mod search;
 mod waiting;
@@ -37,6 +38,7 @@ use crate::time::Now;
 use crate::turn::Turn;
 use alloc::string::String;
 use budget::Budget;
+use cycle::Cycle;
 pub(crate) use holders::Target;
 use holders::{goes_first, has_it};
 use search::{Search, Wait};
@@ -100,7 +102,7 @@ impl Machine {
             &mut budget,
             &|turn, search| search.for_one(turn, target, &how),
         );
-        self.conclude(&budget, found)
+        self.conclude(turn, &budget, found)
     }
 
     /// The same for a call that joins the queues of several locks.
@@ -118,7 +120,7 @@ impl Machine {
         let found = self.check(turn, owner, &targets, None, &mut budget, &|turn, search| {
             search.for_all(turn, targets.clone())
         });
-        self.conclude(&budget, found)
+        self.conclude(turn, &budget, found)
     }
 
     /// Number of waiters, holds and owners that all searches have inspected since the start.
@@ -134,12 +136,12 @@ impl Machine {
         targets: &(impl Iterator<Item = Target<'k>> + Clone),
         behind: Option<QueueId>,
         budget: &mut Budget,
-        forward: &dyn Fn(&mut Turn<'_>, &mut Search<'_>) -> Option<String>,
+        forward: &dyn Fn(&mut Turn<'_>, &mut Search<'_>) -> Option<Cycle>,
     ) -> Found {
         let run = |turn: &mut Turn<'_>, budget: &mut Budget, only: Option<Waiting>| {
             let mut search = Search::new(self, owner, budget, only);
             match forward(turn, &mut search) {
-                Some(text) => Found::Cycle(text),
+                Some(cycle) => Found::Cycle(cycle),
                 None if search.is_exceeded() => Found::Exceeded,
                 None if search.is_unsure => Found::Unsure,
                 None => Found::Nothing,
@@ -175,13 +177,13 @@ impl Machine {
     }
 
     /// The result of a check.
-    fn conclude(&mut self, budget: &Budget, found: Found) -> Option<String> {
+    fn conclude(&mut self, turn: &Turn<'_>, budget: &Budget, found: Found) -> Option<String> {
         self.searched += budget.spent() as u64;
         // Entries that are not waiters yet wait unseen.
         let is_cut = matches!(found, Found::Exceeded | Found::Unsure) || self.waits.backlog() > 0;
         self.counters.deadlock_searches_cut += u64::from(is_cut);
         match found {
-            Found::Cycle(text) => Some(text),
+            Found::Cycle(cycle) => Some(cycle.text(turn.keys)),
             Found::Nothing | Found::Unsure | Found::Exceeded => None,
         }
     }
@@ -189,8 +191,7 @@ impl Machine {
 
 /// The result of a search.
 enum Found {
-    /// The text of a cycle.
-    Cycle(String),
+    Cycle(Cycle),
     Nothing,
     /// None through the queues whose holders are known: a flush has not been drained.
     Unsure,

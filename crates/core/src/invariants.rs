@@ -25,6 +25,7 @@ impl Machine {
     /// O(n) in the whole state: for tests.
     pub fn broken_invariant(&self, store: &mut dyn Store, _now: Now) -> Option<String> {
         let observed = self.log.broken_invariant().or_else(|| self.latency.broken_invariant());
+        let observed = observed.or_else(|| self.waits.broken_share());
         if let Some(sentence) = observed {
             return Some(sentence.into());
         }

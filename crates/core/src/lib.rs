@@ -22,6 +22,7 @@
 //! | [`observe`] | what operators see afterwards: the log of notable events, and how long waits and holds last |
 //! | [`reply`] | outcomes and the answers of reading commands, as replies |
 //! | [`spent`] | which requests were carried out, so that late copies do nothing |
+//! | [`shares`] | what ACL users have of something limited |
 //! | [`record`] | the one encoding for replicas, AOF, RDB and DUMP |
 //! | [`invariants`] | the invariants after every step |
 #![no_std]
@@ -59,6 +60,7 @@ pub mod record;
 pub mod regime;
 pub mod reply;
 mod requests;
+pub mod shares;
 pub mod slab;
 pub mod spent;
 pub mod state;

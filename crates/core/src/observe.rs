@@ -257,7 +257,7 @@ impl Machine {
             let len = self.waits.queue(queue).map_or(0, |queue| queue.len);
             len + self.waits.backlog_of(queue)
         });
-        let entry = self.log.add(most, now, event, about.kind.into());
+        let mut entry = self.log.blank(now, event, about.kind.into());
         entry.db = about.key.db.into();
         Cut(&mut entry.key).push(about.key.name);
         Cut(&mut entry.owner).push(about.owner);
@@ -268,6 +268,7 @@ impl Machine {
         entry.waiters = waiters as u64;
         // Writing to memory cannot fail.
         let _ = text(&mut Cut(&mut entry.text));
+        self.log.push(most, entry);
     }
 }
 

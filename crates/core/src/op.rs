@@ -5,7 +5,7 @@ use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::turn::Turn;
 use dlock_wire::permit::PermitId;
-use dlock_wire::request::{LatchOp, LockOp, MultiOp, Op, RwOp, SemOp};
+use dlock_wire::request::{LatchOp, LockFamily, LockOp, MultiOp, Op, RwOp, SemOp};
 
 impl Machine {
     /// Carries out an operation of [`Turn::caller`]. The answer is in [`Turn::fx`], or the waiter of the parked caller.
@@ -48,8 +48,24 @@ impl Machine {
             Op::Multi(MultiOp::Release(call)) => self.mrelease(turn, call),
             Op::Multi(MultiOp::Renew(call)) => self.mrenew(turn, call),
             Op::Unblock(call) => self.unblock(turn, *call),
+            Op::EndAbsent(call) => self.end_absent(turn, *call),
             Op::Trust(_) => self.trust(turn),
         }
+    }
+}
+
+/// Whether the operation may leave something of which the machine counts what each user has: a place without a
+/// connection, or the id of a CANCEL that found nothing to do. Not RELEASE: most find a hold, and to ask the server for
+/// the user would cost each of them 0.2 µs.
+pub fn counts_by_user(op: &Op<'_>) -> bool {
+    match op {
+        Op::Lock(LockFamily::Lock, LockOp::Acquire(call)) => call.queue_ms.is_some(),
+        Op::Rw(RwOp::Acquire(call)) => call.acquire.queue_ms.is_some(),
+        Op::Sem(SemOp::Acquire(call)) => call.acquire.queue_ms.is_some(),
+        Op::Lock(_, LockOp::Cancel(call))
+        | Op::Rw(RwOp::Cancel(call))
+        | Op::Sem(SemOp::Cancel(call)) => call.reqid.is_some(),
+        _ => false,
     }
 }
 
@@ -66,6 +82,7 @@ fn asks_for_a_grant(op: &Op<'_>) -> bool {
         | Op::Latch(_)
         | Op::Multi(_)
         | Op::Unblock(_)
+        | Op::EndAbsent(_)
         | Op::Trust(_) => false,
     }
 }

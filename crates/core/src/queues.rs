@@ -24,6 +24,7 @@ use crate::kind::Kind;
 use crate::queues::waiter::{
     Demand, Group, HashKeys, NewWaiter, Position, Queue, WaitState, Waiter, WaiterId,
 };
+use crate::shares::Shares;
 use crate::slab::{Slab, SlabId};
 use crate::time::{Instant, LeaseInstant};
 use crate::wheel::Wheel;
@@ -81,6 +82,8 @@ pub struct WaitQueues {
     pub timeouts: Wheel<WaiterSlot>,
     /// Grace ends of waiters without a connection, on the lease clock.
     pub graces: Wheel<WaiterSlot>,
+    /// Deserted waiters by ACL user, those first that came first.
+    absent: Shares<(u64, WaiterSlot)>,
     /// Dirty queues: to be checked once the server accepts writes.
     dirty_queues: BTreeSet<QueueId>,
     /// Number of durable entries that are not waiters yet, by queue.
@@ -122,6 +125,7 @@ impl WaitQueues {
             last_serial: 0,
             timeouts: Wheel::default(),
             graces: Wheel::default(),
+            absent: Shares::default(),
             dirty_queues: BTreeSet::new(),
             backlogs: BTreeMap::new(),
             all_dirty: QueueId::FIRST..QueueId::FIRST,
@@ -331,6 +335,9 @@ impl WaitQueues {
         self.members += usize::from(waiter.wait_state == WaitState::GroupMember);
         self.observers += usize::from(is_observer(waiter.ask.demand));
         let is_maker = self.is_maker(waiter);
+        if self.is_deserted(waiter) {
+            self.absent.insert(waiter.ask.user, (waiter.seq, slot));
+        }
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
             queue.calls += u32::from(is_of_call(waiter.wait_state));
             // A dropped queue has freed its sets.
@@ -351,6 +358,9 @@ impl WaitQueues {
         self.members -= usize::from(waiter.wait_state == WaitState::GroupMember);
         self.observers -= usize::from(is_observer(waiter.ask.demand));
         let is_maker = self.is_maker(waiter);
+        if self.is_deserted(waiter) {
+            self.absent.remove(waiter.ask.user, (waiter.seq, slot));
+        }
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
             queue.calls -= u32::from(is_of_call(waiter.wait_state));
             if let Some(more) = &mut queue.more

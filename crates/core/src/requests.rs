@@ -290,7 +290,8 @@ impl Machine {
 
     pub(crate) fn note_spent(&mut self, step: &mut Step<'_>, name: RequestKey<'_>, what: Use) {
         let limits = self.request_limits();
-        self.spent.note(step.key, name, what, step.lease, limits);
+        let print = self.spent.print(step.key, name);
+        self.spent.put(step.user, print, what, step.lease, limits);
         step.spent.push(name, Some(what));
         step.dirty = true;
     }

@@ -3,21 +3,24 @@
 //! A late copy of such a request must do nothing. The memory keeps a fingerprint of 128 bits for each request and none
 //! of its strings, so an id of any length costs some 48 bytes. To note, find or drop a request is O(1), and no
 //! operation moves a whole table. Entries are in chunks, oldest first. The hash table grows and shrinks by one bucket
-//! at a time (see [`crate::buckets`]).
+//! at a time (see [`crate::buckets`]). Calls that found nothing to do have a table of their own.
 
-use crate::buckets::{Buckets, Chain};
-use crate::ids::{ALONE, HoldId, slab_id};
+use crate::buckets::{Buckets, Chain as _};
+use crate::ids::{ALONE, HoldId};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::queues::waiter::HashKeys;
-use crate::slab::SlabId;
+use crate::shares::User;
 use crate::state::hold::{Did, Hold};
 use crate::time::{LeaseInstant, Millis};
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 use core::hash::Hasher;
 use dlock_wire::request::Mode;
+use log::{Entry, Log, RequestNumber};
 use siphasher::sip128::{Hasher128, SipHasher13};
+use unmatched::Unmatched;
+
+mod log;
+mod unmatched;
 
 /// What a request was about: the family and, for a read-write lock, the mode. Ids of different scopes are independent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,34 +101,15 @@ pub enum Use {
 pub struct Limits {
     /// Time for which a request is remembered, in milliseconds; 0: no request is remembered.
     pub keep_ms: Millis,
-    /// Largest number of requests; 0: none.
+    /// Largest number of requests that did something; 0: none. Of others, a sixteenth of it is remembered besides.
     pub most: usize,
 }
-
-/// Entries in a chunk.
-const CHUNK: usize = 256;
 
 /// The fingerprint of a request.
 pub(crate) type Print = [u64; 2];
 
 /// Number of entries that a new one removes at most, so that memory follows the limits without a tick.
 const DROPS_PER_NOTE: usize = 2;
-
-slab_id! {
-    /// The number of a remembered request in the order in which they were noted. Numbers wrap at 2^32.
-    RequestNumber
-}
-
-#[derive(Debug)]
-struct Entry {
-    print: Print,
-    /// Time at which it was noted.
-    at: LeaseInstant,
-    /// The next entry of its bucket, older or newer, or [`RequestNumber::NONE`].
-    next: RequestNumber,
-    /// `None`: it was forgotten, and only keeps its slot until the older ones are gone.
-    what: Option<Use>,
-}
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -134,17 +118,8 @@ pub struct SpentRequests {
     log: Log,
     /// The entries that are remembered, by fingerprint.
     by_print: Buckets<RequestNumber>,
-}
-
-/// The entries in the order in which they were noted.
-#[derive(Debug, Default)]
-struct Log {
-    /// Oldest first. All but the last are full.
-    chunks: VecDeque<Vec<Entry>>,
-    /// Number of the first entry of the first chunk. Numbers wrap at 2^32.
-    base: u32,
-    /// Number of entries at the beginning of the first chunk that are dropped already.
-    dropped: usize,
+    /// Calls that found nothing to do.
+    unmatched: Unmatched,
 }
 
 /// Makes the fingerprints of one memory: those of another memory differ.
@@ -170,23 +145,27 @@ impl Prints {
 impl SpentRequests {
     /// An empty memory. `keys` should be random: clients choose the ids.
     pub fn new(keys: HashKeys) -> Self {
-        Self { keys, log: Log::default(), by_print: Buckets::default() }
+        Self {
+            keys,
+            log: Log::default(),
+            by_print: Buckets::default(),
+            unmatched: Unmatched::default(),
+        }
     }
 
     /// Number of remembered requests, including overdue ones that are not dropped yet.
     pub fn len(&self) -> usize {
-        self.by_print.len()
+        self.by_print.len() + self.unmatched.len()
     }
 
     /// Whether none is.
     pub fn is_empty(&self) -> bool {
-        self.by_print.is_empty()
+        self.len() == 0
     }
 
     /// Number of requests still known at `now`. O(n): for tests.
     pub fn known(&self, now: LeaseInstant, limits: Limits) -> usize {
-        let known = |entry: &&Entry| entry.what.is_some() && entry.at + limits.keep_ms > now;
-        self.log.chunks.iter().flatten().skip(self.log.dropped).filter(known).count()
+        self.entries(now, limits).count()
     }
 
     /// What the request did, if it is known at `now`.
@@ -200,8 +179,12 @@ impl SpentRequests {
         if self.is_empty() {
             return None;
         }
-        let entry = self.log.get(self.number_of(self.print(key, request))?)?;
-        entry.what.filter(|_| entry.at + limits.keep_ms > now)
+        let print = self.print(key, request);
+        let (what, at) = match self.number_of(print).and_then(|number| self.log.get(number)) {
+            Some(entry) => (entry.what, entry.at),
+            None => self.unmatched.get(print).map(|entry| (Some(entry.what), entry.at))?,
+        };
+        what.filter(|_| at + limits.keep_ms > now)
     }
 
     /// Notes at `now` what a request did, and replaces an earlier note about it.
@@ -213,16 +196,25 @@ impl SpentRequests {
         now: LeaseInstant,
         limits: Limits,
     ) {
-        let print = self.print(key, request);
-        self.put(print, what, now, limits);
+        self.put(User::UNKNOWN, self.print(key, request), what, now, limits);
     }
 
-    /// [`SpentRequests::note`] by fingerprint. `now` must not be before that of the last entry.
-    pub(crate) fn put(&mut self, print: Print, what: Use, now: LeaseInstant, limits: Limits) {
+    /// [`SpentRequests::note`] by fingerprint, of a request of `user`. `now` must not be before that of the last entry.
+    pub(crate) fn put(
+        &mut self,
+        user: User,
+        print: Print,
+        what: Use,
+        now: LeaseInstant,
+        limits: Limits,
+    ) {
         self.take_out(print);
         self.drop_overdue(now, limits, DROPS_PER_NOTE);
         if limits.most == 0 || limits.keep_ms == 0 {
             return;
+        }
+        if Unmatched::takes(what) {
+            return self.unmatched.put(print, what, now, user, limits);
         }
         if self.log.slots() >= limits.most {
             self.drop_oldest();
@@ -251,6 +243,7 @@ impl SpentRequests {
         if let Some(number) = self.number_of(print) {
             self.unlink(number);
         }
+        self.unmatched.forget(print);
     }
 
     /// The keys of the fingerprints. Fingerprints mean nothing without them.
@@ -270,23 +263,33 @@ impl SpentRequests {
         now: LeaseInstant,
         limits: Limits,
     ) -> impl Iterator<Item = (Print, Millis, Use)> {
-        let entries = self.log.chunks.iter().flatten().skip(self.log.dropped);
-        entries.filter_map(move |entry| {
-            let what = entry.what.filter(|_| entry.at + limits.keep_ms > now)?;
-            Some((entry.print, now.0.saturating_sub(entry.at.0) / 1_000, what))
-        })
+        let log = self.log.chunks.iter().flatten().skip(self.log.dropped);
+        let log = log.filter_map(|entry| Some((entry.at, entry.print, entry.what?)));
+        let unmatched = self.unmatched.entries().map(|entry| (entry.at, entry.print, entry.what));
+        let (mut log, mut unmatched) = (log.peekable(), unmatched.peekable());
+        let entries = core::iter::from_fn(move || match (log.peek(), unmatched.peek()) {
+            (Some((one, ..)), Some((other, ..))) if one > other => unmatched.next(),
+            (None, _) => unmatched.next(),
+            (Some(_), _) => log.next(),
+        });
+        let known = entries.filter(move |(at, ..)| *at + limits.keep_ms > now);
+        known.map(move |(at, print, what)| (print, now.0.saturating_sub(at.0) / 1_000, what))
     }
 
     /// Drops up to `most` entries that are overdue at `now` or exceed the limit. Returns whether there were any.
     pub fn drop_overdue(&mut self, now: LeaseInstant, limits: Limits, most: usize) -> bool {
         let mut worked = false;
         for _ in 0..most {
-            let Some(oldest) = self.log.oldest() else { break };
-            let is_over = oldest.what.is_none() || oldest.at + limits.keep_ms <= now;
-            if !is_over && self.log.slots() <= limits.most {
+            let is_one_over = self.log.oldest().is_some_and(|oldest| {
+                let is_over = oldest.what.is_none() || oldest.at + limits.keep_ms <= now;
+                is_over || self.log.slots() > limits.most
+            });
+            if is_one_over {
+                self.drop_oldest();
+            }
+            if !self.unmatched.drop_one(now, limits) && !is_one_over {
                 break;
             }
-            self.drop_oldest();
             worked = true;
         }
         worked
@@ -294,7 +297,8 @@ impl SpentRequests {
 
     /// Time at which the oldest entry is overdue; `None` if there is none.
     pub fn next_end(&self, limits: Limits) -> Option<LeaseInstant> {
-        Some(self.log.oldest()?.at + limits.keep_ms)
+        let in_log = self.log.oldest().map(|oldest| oldest.at + limits.keep_ms);
+        in_log.into_iter().chain(self.unmatched.next_end(limits)).min()
     }
 
     pub(crate) fn print(&self, key: Key<'_>, request: RequestKey<'_>) -> Print {
@@ -325,85 +329,6 @@ impl SpentRequests {
     fn number_of(&self, print: Print) -> Option<RequestNumber> {
         let is_it = |number| self.log.get(number).is_some_and(|entry| entry.print == print);
         self.by_print.find(print[0], is_it, |number| self.log.next(number))
-    }
-}
-
-impl Log {
-    /// Entries in the chunks, forgotten ones included.
-    fn slots(&self) -> usize {
-        let last = self.chunks.back().map_or(0, Vec::len);
-        self.chunks.len().saturating_sub(1) * CHUNK + last - self.dropped
-    }
-
-    fn oldest(&self) -> Option<&Entry> {
-        self.chunks.front()?.get(self.dropped)
-    }
-
-    fn next_number(&self) -> RequestNumber {
-        // As many as fit into memory; the numbers wrap on purpose.
-        #[allow(clippy::cast_possible_truncation)]
-        let offset = (self.slots() + self.dropped) as u32;
-        RequestNumber::new(self.base.wrapping_add(offset))
-    }
-
-    /// The chunk of an entry, and its index there. `None` for [`RequestNumber::NONE`].
-    fn locate(&self, number: RequestNumber) -> Option<(usize, usize)> {
-        let offset = number.number().wrapping_sub(self.base) as usize;
-        (number != RequestNumber::NONE).then_some((offset / CHUNK, offset % CHUNK))
-    }
-
-    fn get(&self, number: RequestNumber) -> Option<&Entry> {
-        let (chunk, at) = self.locate(number)?;
-        self.chunks.get(chunk)?.get(at)
-    }
-
-    fn get_mut(&mut self, number: RequestNumber) -> Option<&mut Entry> {
-        let (chunk, at) = self.locate(number)?;
-        self.chunks.get_mut(chunk)?.get_mut(at)
-    }
-
-    fn append(&mut self, entry: Entry) {
-        match self.chunks.back_mut() {
-            Some(chunk) if chunk.len() < CHUNK => chunk.push(entry),
-            _ => {
-                let mut chunk = Vec::with_capacity(CHUNK);
-                chunk.push(entry);
-                self.chunks.push_back(chunk);
-            }
-        }
-    }
-
-    fn drop_first(&mut self) {
-        self.dropped += 1;
-        if self.dropped == CHUNK {
-            self.chunks.pop_front();
-            #[allow(clippy::cast_possible_truncation)]
-            let passed = CHUNK as u32;
-            self.base = self.base.wrapping_add(passed);
-            self.dropped = 0;
-        } else if self.slots() == 0 {
-            // Idle: keep no memory for later entries.
-            *self = Self::default();
-        }
-    }
-}
-
-impl Chain for Log {
-    type Id = RequestNumber;
-
-    fn hash(&self, number: RequestNumber) -> u64 {
-        // The low bits are as random as all others.
-        self.get(number).map_or(0, |entry| entry.print[0])
-    }
-
-    fn next(&self, number: RequestNumber) -> RequestNumber {
-        self.get(number).map_or(RequestNumber::NONE, |entry| entry.next)
-    }
-
-    fn set_next(&mut self, number: RequestNumber, next: RequestNumber) {
-        if let Some(entry) = self.get_mut(number) {
-            entry.next = next;
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::events::lost::Lost;
 use crate::key::Key;
+use crate::shares::User;
 use crate::state::resource::Resource;
 
 /// The content of a key.
@@ -41,6 +42,14 @@ pub trait Store {
     fn reach(&self) -> Reach;
     /// Whether `key` may be touched now.
     fn reaches(&self, key: Key<'_>) -> bool;
+    /// The ACL user of the caller, for operations that count by user ([`crate::op::counts_by_user`]).
+    fn user(&self) -> User {
+        User::UNKNOWN
+    }
+    /// Whether the caller may read `key`, so that an answer may name it.
+    fn may_read(&self, _key: Key<'_>) -> bool {
+        true
+    }
     /// The content of `key`.
     fn get(&mut self, key: Key<'_>) -> Lookup<'_>;
     /// The value of `key`, if it is one of ours, for a look that changes nothing: in a server it neither removes a key

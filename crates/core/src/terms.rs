@@ -2,6 +2,7 @@
 
 use crate::machine::Machine;
 use crate::queues::waiter::{Demand, WaitRequest, Waiter};
+use crate::shares::User;
 use crate::state::hold::Notify;
 use crate::time::Millis;
 use dlock_wire::request::{Acquire, Channel};
@@ -36,6 +37,7 @@ impl Terms<'_> {
             request: self.reqid.map(Into::into),
             bind_ms: self.bind_ms,
             label: self.label.unwrap_or_default().into(),
+            user: User::UNKNOWN,
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::machine::Machine;
 use crate::portions::AT_ONCE;
 use crate::queues::waiter::WaiterId;
 use crate::record::{self, Clocks, SpentStep, StepInfo};
+use crate::shares::User;
 use crate::state::hold::NO_CLIENT;
 use crate::state::resource::Resource;
 use crate::store::{Lookup, Store};
@@ -74,6 +75,8 @@ pub(crate) struct Step<'a> {
     /// The lease clock now.
     pub lease: LeaseInstant,
     pub caller: Caller,
+    /// The user of the caller, where it counts.
+    pub user: User,
     pub fx: &'a mut Effects,
     /// The state of the resource changed: update its index entry and note a record.
     pub dirty: bool,
@@ -132,6 +135,7 @@ impl Machine {
             self.see_to_flush_of(turn, key);
         }
         self.see_to_loss_of(turn, key);
+        let user = turn.keys.user();
         let mut fresh;
         let (resource, is_there) = match turn.keys.get(key) {
             Lookup::Here(resource) if resource.kind() == kind => (resource, true),
@@ -154,6 +158,7 @@ impl Machine {
             now: turn.now,
             lease,
             caller: turn.caller,
+            user,
             fx: turn.fx,
             dirty: false,
             changed: false,

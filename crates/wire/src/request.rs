@@ -17,7 +17,7 @@ mod writer;
 use alloc::vec::Vec;
 
 pub use crate::fault::Fault;
-pub use admin::{Apply, Trust, Unblock};
+pub use admin::{Apply, EndAbsent, Trust, Unblock};
 pub use channel::Channel;
 pub use error::ParseError;
 pub use family::{
@@ -68,6 +68,8 @@ pub enum Op<'a> {
     Multi(MultiOp<'a>),
     /// DLOCK.UNBLOCK of a connection.
     Unblock(Unblock),
+    /// DLOCK.UNBLOCK of absent places.
+    EndAbsent(EndAbsent<'a>),
     /// DLOCK.TRUST.
     Trust(Trust),
 }
@@ -134,7 +136,10 @@ fn parse_args<'a>(id: CommandId, args: &'a [&'a [u8]]) -> Result<Request<'a>, Fa
             verb.parse(at, |op| Op::Latch(op).into(), |read| Read::Latch(read).into())
         }
         CommandId::Multi(verb) => verb.parse(at, |op| Op::Multi(op).into()),
-        CommandId::Unblock => Ok(Op::Unblock(Unblock::parse(at)?).into()),
+        CommandId::Unblock => match EndAbsent::parse(at)? {
+            Some(call) => Ok(Op::EndAbsent(call).into()),
+            None => Ok(Op::Unblock(Unblock::parse(at)?).into()),
+        },
         CommandId::Trust => Ok(Op::Trust(Trust).into()),
         CommandId::Log => Ok(Request::Log(Log::parse(at)?)),
         CommandId::Apply => Ok(Request::Apply(Apply::parse(at)?)),
@@ -166,6 +171,7 @@ impl Request<'_> {
             Self::Op(Op::Latch(op)) => op.parts(CommandId::Latch),
             Self::Op(Op::Multi(op)) => op.parts(CommandId::Multi),
             Self::Op(Op::Unblock(call)) => (CommandId::Unblock, call),
+            Self::Op(Op::EndAbsent(call)) => (CommandId::Unblock, call),
             Self::Op(Op::Trust(call)) => (CommandId::Trust, call),
             Self::Read(Read::Lock(family, read)) => read.parts(|verb| family.id(verb)),
             Self::Read(Read::Rw(read)) => read.parts(CommandId::Rw),

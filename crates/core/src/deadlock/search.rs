@@ -1,7 +1,7 @@
 //! The search forward through the waiters, from the caller back to the caller.
 
-use super::FOREVER;
 use super::budget::Budget;
+use super::cycle::{Cycle, Link};
 use super::holders::{Holders, Target};
 use super::waiting::Waiting;
 use crate::ids::{GroupId, OwnerSlot, QueueId, WaiterSlot};
@@ -12,13 +12,8 @@ use crate::queues::waiter::{Demand, Waiter};
 use crate::time::Now;
 use crate::turn::Turn;
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::String;
 use alloc::vec::Vec;
-use dlock_wire::reply::quote;
 use dlock_wire::request::Mode;
-
-/// Number of links of a cycle that its text names.
-const LINKS_SHOWN: usize = 20;
 
 /// How a call for one key would wait.
 pub(super) struct Wait<'a> {
@@ -36,8 +31,8 @@ struct Reached {
     owner: Vec<u8>,
     /// Index of the owner from which the search reached it; `None` for the caller.
     from: Option<usize>,
-    /// The name of the key for which `from` waits for this owner.
-    key: Vec<u8>,
+    /// Database and name of the key for which `from` waits for this owner.
+    key: (u32, Vec<u8>),
 }
 
 /// One search.
@@ -77,7 +72,7 @@ impl<'a> Search<'a> {
         budget: &'a mut Budget,
         only: Option<Waiting>,
     ) -> Self {
-        let root = Reached { owner: caller.into(), from: None, key: Vec::new() };
+        let root = Reached { owner: caller.into(), from: None, key: (0, Vec::new()) };
         Self {
             machine,
             caller,
@@ -97,13 +92,13 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The text of the cycle that a call for `target` would close.
+    /// The cycle that a call for `target` would close.
     pub(super) fn for_one(
         &mut self,
         turn: &mut Turn<'_>,
         target: Target<'_>,
         how: &Wait<'_>,
-    ) -> Option<String> {
+    ) -> Option<Cycle> {
         if let Some((slot, _)) = how.own {
             self.note_leaving(slot);
             if how.stays {
@@ -115,16 +110,16 @@ impl<'a> Search<'a> {
         }
         let stays = how.own.filter(|_| how.stays).map(|(_, own)| own);
         let holders = Holders::of_key(self.machine, turn, self.caller, target, self.budget);
-        if let Some(text) = self.look(turn.now, 0, target, stays, &holders) {
-            return Some(text);
+        if let Some(cycle) = self.look(turn.now, 0, target, stays, &holders) {
+            return Some(cycle);
         }
         // The waiters behind this one start to wait for the caller only now, so the caller's other waits matter. (A new
         // waiter has none behind it: then they do not matter.)
         if self.waits
             && (self.revived.is_some() || self.heads.is_some())
-            && let Some(text) = self.look_from_waiters_of(turn.now, 0)
+            && let Some(cycle) = self.look_from_waiters_of(turn.now, 0)
         {
-            return Some(text);
+            return Some(cycle);
         }
         self.go_on(turn.now)
     }
@@ -134,7 +129,7 @@ impl<'a> Search<'a> {
         &mut self,
         turn: &mut Turn<'_>,
         targets: impl Iterator<Item = Target<'k>> + Clone,
-    ) -> Option<String> {
+    ) -> Option<Cycle> {
         for target in targets.clone() {
             if let Some(slot) = self.machine.waits().waiter_at(target.key, self.caller) {
                 self.note_leaving(slot);
@@ -142,8 +137,8 @@ impl<'a> Search<'a> {
         }
         for target in targets {
             let holders = Holders::of_key(self.machine, turn, self.caller, target, self.budget);
-            if let Some(text) = self.look(turn.now, 0, target, None, &holders) {
-                return Some(text);
+            if let Some(cycle) = self.look(turn.now, 0, target, None, &holders) {
+                return Some(cycle);
             }
             if self.budget.is_exceeded() {
                 return None;
@@ -161,17 +156,17 @@ impl<'a> Search<'a> {
     }
 
     /// Continues from the owners for which the caller waits.
-    fn go_on(&mut self, now: Now) -> Option<String> {
+    fn go_on(&mut self, now: Now) -> Option<Cycle> {
         while let Some(index) = self.open.pop().filter(|_| !self.budget.is_exceeded()) {
-            if let Some(text) = self.look_from_waiters_of(now, index) {
-                return Some(text);
+            if let Some(cycle) = self.look_from_waiters_of(now, index) {
+                return Some(cycle);
             }
         }
         None
     }
 
     /// Reaches all owners for which the owner at `index` waits anywhere.
-    fn look_from_waiters_of(&mut self, now: Now, index: usize) -> Option<String> {
+    fn look_from_waiters_of(&mut self, now: Now, index: usize) -> Option<Cycle> {
         let waiting = self.reached.get(index)?.owner.clone();
         let waits = self.machine.waits();
         for (slot, waiter) in waits.waiters_of_owner(&waiting) {
@@ -198,8 +193,8 @@ impl<'a> Search<'a> {
             let readers = is_first.then_some(&mut *self.budget);
             let holders =
                 Holders::of_queue(waits, waiter.queue, &waiting, demand, self.caller, readers);
-            if let Some(text) = self.look(now, index, target, Some(waiter), &holders) {
-                return Some(text);
+            if let Some(cycle) = self.look(now, index, target, Some(waiter), &holders) {
+                return Some(cycle);
             }
         }
         None
@@ -214,7 +209,7 @@ impl<'a> Search<'a> {
         target: Target<'_>,
         behind: Option<&Waiter>,
         holders: &Holders,
-    ) -> Option<String> {
+    ) -> Option<Cycle> {
         if !self.budget.spend(1) {
             return None;
         }
@@ -224,8 +219,8 @@ impl<'a> Search<'a> {
             return None;
         }
         for holder in &holders.owners {
-            if let Some(text) = self.reach(index, target.key, holder) {
-                return Some(text);
+            if let Some(cycle) = self.reach(index, target.key, holder) {
+                return Some(cycle);
             }
         }
         if index == 0 {
@@ -240,8 +235,8 @@ impl<'a> Search<'a> {
             return None;
         }
         for owner in self.in_front(now, index, target, behind) {
-            if let Some(text) = self.reach(index, target.key, &owner) {
-                return Some(text);
+            if let Some(cycle) = self.reach(index, target.key, &owner) {
+                return Some(cycle);
             }
         }
         None
@@ -356,44 +351,39 @@ impl<'a> Search<'a> {
     }
 
     /// Notes that the owner at `from` waits for `owner`. Returns the cycle if that is the caller.
-    fn reach(&mut self, from: usize, key: Key<'_>, owner: &[u8]) -> Option<String> {
+    fn reach(&mut self, from: usize, key: Key<'_>, owner: &[u8]) -> Option<Cycle> {
         if !self.budget.spend(1) {
             return None;
         }
         if owner == self.caller {
             // A caller that waits for itself re-enters, or keeps its waiter.
-            return (from > 0).then(|| self.text(from, key));
+            return (from > 0).then(|| self.cycle(from, key));
         }
         // An owner that waits for nothing leads nowhere.
         let owner_slot = self.machine.waits().owner_slot_of(owner)?;
         let leads_nowhere = self.only.as_ref().is_some_and(|only| !only.contains(owner_slot));
         if !leads_nowhere && self.known.insert(owner_slot) {
             self.open.push(self.reached.len());
-            let key = key.name.to_vec();
+            let key = (key.db, key.name.to_vec());
             self.reached.push(Reached { owner: owner.into(), from: Some(from), key });
         }
         None
     }
 
-    /// The text of the cycle in which the owner at `last` waits for the caller at `key`.
-    fn text(&self, last: usize, key: Key<'_>) -> String {
-        let mut links = Vec::from([alloc::format!(
-            "{} waits for {}",
-            self.reached.get(last).map(|reached| quote(&reached.owner)).unwrap_or_default(),
-            quote(key.name)
-        )]);
+    /// The cycle in which the owner at `last` waits for the caller at `key`.
+    fn cycle(&self, last: usize, key: Key<'_>) -> Cycle {
+        let link = |at: usize, (db, name): (u32, Vec<u8>)| {
+            let owner = self.reached.get(at).map(|reached| reached.owner.clone());
+            Link { owner: owner.unwrap_or_default(), db, name }
+        };
+        let mut links = Vec::from([link(last, (key.db, key.name.to_vec()))]);
         let mut at = last;
         while let Some(Reached { from: Some(from), key, .. }) = self.reached.get(at) {
-            let owner = self.reached.get(*from).map(|reached| quote(&reached.owner));
-            links.push(alloc::format!("{} waits for {}", owner.unwrap_or_default(), quote(key)));
+            links.push(link(*from, key.clone()));
             at = *from;
         }
         links.reverse();
-        let more = links.len().saturating_sub(LINKS_SHOWN);
-        links.truncate(LINKS_SHOWN);
-        let links = links.join(", ");
-        let rest = if more > 0 { alloc::format!(" and {more} more") } else { String::new() };
-        alloc::format!("{FOREVER}{links}{rest}")
+        Cycle(links)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::ids::{KeyId, QueueId};
 use crate::key::{Key, Swap};
 use crate::machine::Machine;
 use crate::pending::flush::{Cause, Flush};
+use crate::portions::Slots;
 use crate::queues::waiter::Queue;
 use crate::slab::SlabId;
 use crate::state::hold::NO_CLIENT;
@@ -247,6 +248,10 @@ impl Machine {
             flush.seen.insert(id);
             self.inspect(turn, id);
             return;
+        }
+        // It ends the holds of the database, and with them what nobody waits for now.
+        for slot in self.waits.absent_in(id).collect::<Slots>() {
+            self.drop_absent(slot);
         }
         let was = Key { db: flush.now_in(db), name: &name };
         let is_gone = matches!(turn.keys.get(was), Lookup::Missing);

@@ -11,6 +11,7 @@ use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::pending::removed::{Fate, Remains, Removed};
+use crate::shares::User;
 use crate::spent::{Print, RequestKey, Use};
 use crate::state::hold::NO_CLIENT;
 use crate::state::holds::Holds;
@@ -107,7 +108,7 @@ impl Machine {
         let (lease, limits) = (self.regime.lease(turn.now.mono), self.request_limits());
         let key = Key { db: *db, name };
         for (print, what) in remains.requests.by_ref().take(most) {
-            self.spent.put(print, what, lease, limits);
+            self.spent.put(User::UNKNOWN, print, what, lease, limits);
         }
         for (client, id) in remains.bindings.by_ref().take(most) {
             self.unbind_removed(turn, *key_id, id, client);

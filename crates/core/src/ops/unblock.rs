@@ -3,11 +3,34 @@
 use crate::effects::Outcome;
 use crate::machine::Machine;
 use crate::observe::GivesUp;
+use crate::portions::Slots;
+use crate::shares::User;
 use crate::turn::Turn;
 use dlock_wire::reply::ErrorCode;
-use dlock_wire::request::Unblock;
+use dlock_wire::request::{EndAbsent, Unblock};
+
+/// Number of places that one call ends.
+const ENDS_AT_ONCE: usize = 10_000;
 
 impl Machine {
+    /// DLOCK.UNBLOCK ABSENT-KEY and ABSENT-USER: ends waiters whose connection is closed. Returns their number. They
+    /// block no others, so nothing is handed off.
+    pub fn end_absent(&mut self, turn: &mut Turn<'_>, call: EndAbsent<'_>) {
+        let some: Slots = match call {
+            EndAbsent::At(name) => {
+                let queue = self.waits.queue_of(turn.caller.key(name)).into_iter();
+                queue.flat_map(|queue| self.waits.absent_in(queue)).take(ENDS_AT_ONCE).collect()
+            }
+            EndAbsent::Of(name) => {
+                self.waits.absent_of(User::named(name)).take(ENDS_AT_ONCE).collect()
+            }
+        };
+        for &slot in &some {
+            self.drop_absent(slot);
+        }
+        turn.fx.reply = Some(Outcome::Count(some.len() as u64));
+    }
+
     /// DLOCK.UNBLOCK: ends the blocked call of a connection with Null or `UNBLOCKED`. Returns whether there was one.
     pub fn unblock(&mut self, turn: &mut Turn<'_>, call: Unblock) {
         let outcome = if call.error {

@@ -28,7 +28,7 @@ impl Machine {
         wait_state: WaitState,
         position: Position,
     ) -> Result<WaiterSlot, Outcome> {
-        let ask = terms.to_wait_request();
+        let ask = WaitRequest { user: step.user, ..terms.to_wait_request() };
         if let Some(slot) = self.waits.waiter_at(step.key, terms.owner) {
             let has = self.waits.get(slot).map_or(ask.demand, |waiter| waiter.ask.demand);
             let stands_well =
@@ -76,13 +76,18 @@ impl Machine {
         Ok(())
     }
 
-    /// Whether the queues have room for `more` waiters, one of them for `key`.
-    pub(crate) fn has_room(&self, key: Key<'_>, more: usize) -> Result<(), Outcome> {
+    /// Whether the queues have room for `more` waiters, one of them for `key`. If too many wait in all, absent ones of
+    /// the ACL user that has the most give way.
+    pub(crate) fn has_room(&mut self, key: Key<'_>, more: usize) -> Result<(), Outcome> {
         self.has_room_in(self.waits.queue_of(key), more)
     }
 
     /// [`Machine::has_room`] in this queue of the key; `None`: it has none yet.
-    pub(crate) fn has_room_in(&self, queue: Option<QueueId>, more: usize) -> Result<(), Outcome> {
+    pub(crate) fn has_room_in(
+        &mut self,
+        queue: Option<QueueId>,
+        more: usize,
+    ) -> Result<(), Outcome> {
         let backlog = queue.map_or(0, |queue| self.waits.backlog_of(queue));
         let len = queue.and_then(|queue| self.waits.queue(queue)).map_or(0, |queue| queue.len);
         let mut here = len + backlog;
@@ -93,12 +98,29 @@ impl Machine {
         }
         let (most, setting) = if here >= self.settings.max_waiters_per_key {
             (here, "dlock.max-waiters-per-key")
-        } else if self.waits.len().saturating_add(more) > self.settings.max_waiters {
+        } else if !self.make_room(more) {
             (self.waits.len(), "dlock.max-waiters")
         } else {
             return Ok(());
         };
         Err(Outcome::fault(ErrorCode::Limit, format!("{most} callers wait already ({setting})")))
+    }
+
+    /// Whether there is room for `more` waiters in all, after as many absent ones have left.
+    fn make_room(&mut self, more: usize) -> bool {
+        for _ in 0..more {
+            if self.waits.len().saturating_add(more) <= self.settings.max_waiters {
+                return true;
+            }
+            let Some(slot) = self.waits.absent_of_largest() else { return false };
+            self.drop_absent(slot);
+        }
+        self.waits.len().saturating_add(more) <= self.settings.max_waiters
+    }
+
+    /// Removes a waiter that is absent and blocks no other.
+    pub(crate) fn drop_absent(&mut self, slot: WaiterSlot) {
+        self.remove_waiter(slot);
     }
 
     /// A later call takes over the queue entry of an earlier one.

@@ -42,6 +42,7 @@ impl WaitQueues {
         debris.add(self.plural.into_iter());
         debris.add(self.by_reader.into_iter());
         debris.add(self.former_readers.into_iter().flat_map(|(_, readers)| readers));
+        debris.add(self.absent.into_items());
         debris.add(self.dirty_queues.into_iter());
         debris.add(self.timeouts.into_parts());
         debris.add(self.graces.into_parts());

@@ -9,6 +9,7 @@ use crate::bytes::Name;
 use crate::ids::{GroupId, HoldId, OwnerSlot, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
+use crate::shares::User;
 use crate::slab::SlabId;
 
 use crate::state::fair::QueueEntry;
@@ -145,6 +146,8 @@ pub struct WaitRequest {
     pub bind_ms: Option<Millis>,
     /// LABEL, empty without.
     pub label: Box<[u8]>,
+    /// The ACL user that sent it, for calls with QUEUE outside of fair locks. It is not saved.
+    pub user: User,
 }
 
 impl WaitRequest {

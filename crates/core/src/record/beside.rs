@@ -14,6 +14,7 @@ use super::output::Sink;
 use super::{CONFIG, Clocks, DecodeError, Level, check};
 use crate::divergence::Divergence;
 use crate::queues::waiter::HashKeys;
+use crate::shares::User;
 use crate::spent::{Limits, Print, SpentRequests, Use};
 use crate::time::{Instant, LeaseInstant, Millis};
 use alloc::vec::Vec;
@@ -212,7 +213,7 @@ impl BesideInput {
             #[allow(clippy::cast_possible_truncation)]
             let print = [print as u64, (print >> 64) as u64];
             let at = self.now.0.saturating_sub(age_ms.saturating_mul(1_000));
-            spent.put(print, what, LeaseInstant(at), self.limits);
+            spent.put(User::UNKNOWN, print, what, LeaseInstant(at), self.limits);
         }
         Ok(())
     }

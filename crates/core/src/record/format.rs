@@ -5,6 +5,7 @@ use super::{Clocks, DecodeError, ReplayedRequest, check};
 use crate::bytes::Owner;
 use crate::ids::HoldId;
 use crate::queues::waiter::{Demand, WaitRequest};
+use crate::shares::User;
 use crate::spent::{RequestKey, Scope, Use};
 use crate::state::fair::QueueEntry;
 use crate::state::hold::{
@@ -361,6 +362,7 @@ impl<'a> QueueEntryV1<'a> {
                 request: self.request.map(request).transpose()?,
                 bind_ms: self.bind_ms,
                 label: label(self.label)?,
+                user: User::UNKNOWN,
             },
         })
     }

@@ -16,7 +16,7 @@ map! {
     /// cut to [`LOG_STRING_MAX`] bytes: quote them ([`quote`](super::quote)) before they go to a terminal or a file.
     LogEntry {
         "id" => id: u64, "number of the entry; numbers rise and never repeat within one server process";
-        "time-ms" => time: Duration, "when it happened, in milliseconds since 1970";
+        "time-ms" => time: Duration, "when it happened last, in milliseconds since 1970";
         "event" => event: LogEvent, "what happened, as in the table of events";
         "kind" => kind: Kind, "the family: `dlock`, `dfair`, `drw`, `dsem` or `dlatch`";
         "db" => db: u64, "number of the database";
@@ -30,6 +30,8 @@ map! {
         "waited-ms" => waited: Duration, "how long the call waited, for `slow-wait`; else 0";
         "waiters" => waiters: u64, "length of the queue of the key at that moment";
         "text" => text: Vec<u8>, "details for people; names in it are quoted";
+        "count" => count: u64, "how often it happened: repeats that are equal except for times, token and queue are one entry";
+        "first-ms" => first: Duration, "when it happened first, in milliseconds since 1970";
     }
 }
 

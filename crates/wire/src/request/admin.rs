@@ -4,7 +4,7 @@ use super::arguments::Optional;
 use super::writer::{Arguments, Writer};
 use crate::cursor::Cursor;
 use crate::fault::Fault;
-use crate::table::args::{APPLY_KEY, CLIENT_ID, ERROR, PAYLOAD};
+use crate::table::args::{ABSENT_KEY, ABSENT_USER, APPLY_KEY, CLIENT_ID, ERROR, PAYLOAD};
 
 /// End the blocked call of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +24,41 @@ impl Unblock {
             call.error = Optional::read(at, option)?;
         }
         Ok(call)
+    }
+}
+
+/// End places of callers whose connection is closed, outside of fair locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndAbsent<'a> {
+    /// Those of a key.
+    At(&'a [u8]),
+    /// Those of an ACL user.
+    Of(&'a [u8]),
+}
+
+impl<'a> EndAbsent<'a> {
+    /// `None`: the call is an [`Unblock`].
+    pub(super) fn parse(at: &mut Cursor<'a>) -> Result<Option<Self>, Fault<'a>> {
+        let call = if at.word(&ABSENT_KEY) {
+            Self::At(at.next(&ABSENT_KEY)?)
+        } else if at.word(&ABSENT_USER) {
+            Self::Of(at.next(&ABSENT_USER)?)
+        } else {
+            return Ok(None);
+        };
+        at.at_most(2)?;
+        Ok(Some(call))
+    }
+}
+
+impl Arguments for EndAbsent<'_> {
+    fn write(&self, to: &mut Writer<'_>) {
+        let (word, name) = match *self {
+            Self::At(key) => (&ABSENT_KEY, key),
+            Self::Of(user) => (&ABSENT_USER, user),
+        };
+        to.word(word);
+        to.bytes(name);
     }
 }
 

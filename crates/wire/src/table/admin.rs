@@ -1,6 +1,6 @@
 //! Rows that belong to no family.
 
-use super::args::{APPLY_KEY, CLIENT_ID, ERROR, LOG_SUBCOMMAND, PAYLOAD};
+use super::args::{APPLY_KEY, LOG_SUBCOMMAND, PAYLOAD, UNBLOCKED};
 use super::{Access, Command, CommandId, Group, KeyFlag, Keys};
 use crate::reply::LogEntry;
 
@@ -8,10 +8,11 @@ pub(super) const UNBLOCK: Command = Command {
     name: "DLOCK.UNBLOCK",
     id: CommandId::Unblock,
     group: Group::Admin,
-    summary: "Ends the blocked call of a connection.",
+    summary: "Ends the blocked call of a connection, or places of closed connections.",
     like: None,
     since: "0.1.0",
-    complexity: "O(1)",
+    complexity: "O(1); ABSENT-KEY: O(N) with N the length of the queue; ABSENT-USER: O(N log M) with N the number \
+        of ended places, and M that of the user",
     arity: 0,
     // Not a write: it must also work while clients are paused. The hand-off that follows waits
     // until the server accepts writes.
@@ -20,15 +21,22 @@ pub(super) const UNBLOCK: Command = Command {
     acl: &["slow", "dangerous"],
     keys: Keys::None,
     key_flags: &[],
-    args: &[CLIENT_ID, ERROR],
-    reply: "Integer: 1 if it ended a blocked call of dlock, else 0.",
+    args: &[UNBLOCKED],
+    reply: "Integer: 1 if it ended a blocked call of dlock, else 0. ABSENT-KEY and ABSENT-USER: the number of ended \
+        places.",
     maps: &[],
     errors: &[],
     notes: "Works for the blocked calls of all dlock commands on every server version. \
-        CLIENT UNBLOCK does the same where the server makes that safe (Redis 7.4, Valkey 8).",
+        CLIENT UNBLOCK does the same where the server makes that safe (Redis 7.4, Valkey 8).\n\
+        \n\
+        ABSENT-KEY and ABSENT-USER end places that calls with QUEUE left behind when their connection closed. They \
+        end at most 10,000: repeat the call until it replies 0. Places in the queues of DFAIR stay. An owner that \
+        asks again gets a new place.",
     example: "> DLOCK.UNBLOCK 12\n\
         (integer) 1\n\
         > DLOCK.UNBLOCK 12 ERROR\n\
+        (integer) 0\n\
+        > DLOCK.UNBLOCK ABSENT-USER batch\n\
         (integer) 0",
 };
 
@@ -82,7 +90,8 @@ pub(super) const LOG: Command = Command {
     notes: "The log is like SLOWLOG: it is in memory only, each server has its own, and a new entry \
         replaces the oldest once there are `dlock.log-max-len` (128; 0 turns the log off). Only the \
         primary writes entries, so the log of a replica grows only after a promotion. \
-        Nothing is written to the server's log file.\n\
+        Nothing is written to the server's log file. A repeat of one of the last 16 entries replaces that entry: \
+        with a new id, the last times and token, and a larger `count`.\n\
         \n\
         | event | what happened |\n\
         |---|---|\n\
@@ -91,7 +100,8 @@ pub(super) const LOG: Command = Command {
         | `broken` | an operator ended a hold with BREAK; `text` names the operator's connection, \
         except in scripts |\n\
         | `unclaimed` | a QUEUE grant was not claimed in time |\n\
-        | `deadlock` | an ACQUIRE got `DEADLOCK`; `text` is the cycle |\n\
+        | `deadlock` | an ACQUIRE got `DEADLOCK`; `text` is the cycle, without the keys that the caller may \
+        not read |\n\
         | `spent` | a late copy of an ACQUIRE got `SPENT` |\n\
         | `slow-wait` | a wait longer than `dlock.log-wait-ms` (10,000; 0: off) was granted or given \
         up; `text` names a holder it waited for, if one is known |\n\
@@ -118,7 +128,9 @@ pub(super) const LOG: Command = Command {
            10# \"held-ms\" => (integer) 7777\n   \
            11# \"waited-ms\" => (integer) 0\n   \
            12# \"waiters\" => (integer) 0\n   \
-           13# \"text\" => \"by client …",
+           13# \"text\" => \"by client …\n   \
+           14# \"count\" => (integer) 1\n   \
+           15# \"first-ms\" => (integer) 1767225607900",
 };
 
 pub(super) const APPLY: Command = Command {

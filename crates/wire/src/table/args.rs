@@ -294,6 +294,33 @@ pub(crate) const CLIENT_ID: Arg = Arg::plain(
 pub(crate) const ERROR: Arg =
     Arg::flag("ERROR", "error", "Answer the call with the error UNBLOCKED. Default: with Null.");
 
+/// A key whose absent places end. Not a key of the command: it changes no value.
+pub(crate) const ABSENT_KEY: Arg = Arg {
+    token: Some("ABSENT-KEY"),
+    ..Arg::plain(
+        "key",
+        ArgKind::String,
+        Bounds::Any,
+        "End places of this key in the selected database.",
+    )
+};
+
+/// A user whose absent places end.
+pub(crate) const ABSENT_USER: Arg = Arg {
+    token: Some("ABSENT-USER"),
+    ..Arg::plain("user", ArgKind::String, Bounds::Any, "End places of this ACL user.")
+};
+
+/// What UNBLOCK ends.
+pub(crate) const UNBLOCKED: Arg = Arg {
+    optional: false,
+    ..Arg::choice(
+        "what",
+        "One of the three is required.",
+        &[Arg::block("call", "Ends a blocked call.", &[CLIENT_ID, ERROR]), ABSENT_KEY, ABSENT_USER],
+    )
+};
+
 /// `GET`: show the newest entries of the log.
 pub(crate) const LOG_GET: Arg = Arg::word("GET", "get", "Returns the newest entries.");
 

@@ -4,11 +4,11 @@ use super::call;
 use crate::cursor::integer;
 use crate::permit::PermitId;
 use crate::request::{
-    Acquire, Apply, Await, AwaitEnd, Cancel, Channel, Check, CountDown, Drain, Fence, FindPosition,
-    Give, LatchInit, LatchOp, ListWaiters, LockFamily, LockOp, LockRead, Log, MAcquire, MRelease,
-    MRenew, Mode, MultiOp, OneKey, OnePermit, Op, ParseError, Read, Release, Renew, Request,
-    Resize, ResizeTo, RwAcquire, RwBreak, RwOp, RwRead, RwRelease, RwRenew, SemAcquire, SemInit,
-    SemOp, SemRead, SemRelease, SemRenew, Take, Trust, Unblock,
+    Acquire, Apply, Await, AwaitEnd, Cancel, Channel, Check, CountDown, Drain, EndAbsent, Fence,
+    FindPosition, Give, LatchInit, LatchOp, ListWaiters, LockFamily, LockOp, LockRead, Log,
+    MAcquire, MRelease, MRenew, Mode, MultiOp, OneKey, OnePermit, Op, ParseError, Read, Release,
+    Renew, Request, Resize, ResizeTo, RwAcquire, RwBreak, RwOp, RwRead, RwRelease, RwRenew,
+    SemAcquire, SemInit, SemOp, SemRead, SemRelease, SemRenew, Take, Trust, Unblock,
 };
 
 const ACQUIRE: Acquire<'static> = Acquire::new(b"k", b"o");
@@ -117,6 +117,8 @@ fn calls_and_their_meaning() {
         ("DLOCK.LOG len", Request::Log(Log::Len)),
         ("DLOCK.LOG RESET", Request::Log(Log::Reset)),
         ("DLOCK.TRUST", Request::Op(Op::Trust(Trust))),
+        ("DLOCK.UNBLOCK absent-key k", Request::Op(Op::EndAbsent(EndAbsent::At(b"k")))),
+        ("DLOCK.UNBLOCK ABSENT-USER u", Request::Op(Op::EndAbsent(EndAbsent::Of(b"u")))),
         ("DLOCK.UNBLOCK 4 error", Request::Op(Op::Unblock(Unblock { client: 4, error: true }))),
         ("DLOCK.APPLY k ", Request::Apply(Apply { key: b"k", payload: b"" })),
         ("DLOCK.APPLY  p", Request::Apply(Apply { key: b"", payload: b"p" })),

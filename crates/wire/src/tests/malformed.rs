@@ -95,6 +95,7 @@ const MALFORMED: &[(&str, &str)] = &[
     ("DLOCK.WAITERS k 5", "unknown option '5' for DLOCK.WAITERS"),
     ("DLOCK.WAITERS k ERROR", "unknown option 'ERROR' for DLOCK.WAITERS"),
     ("DLOCK.UNBLOCK 5 TIMEOUT", "unknown option 'TIMEOUT' for DLOCK.UNBLOCK"),
+    ("DLOCK.UNBLOCK ABSENT-KEY k x", "wrong number of arguments for 'DLOCK.UNBLOCK' command"),
     ("DLOCK.UNBLOCK 5 COUNT 1", "unknown option 'COUNT' for DLOCK.UNBLOCK"),
     // Options without their value.
     ("DLOCK.ACQUIRE k o PX", "PX needs a value"),

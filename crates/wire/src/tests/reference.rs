@@ -84,7 +84,7 @@ fn syntax_lines() {
         "DLOCK.MRENEW numkeys key [key ...] owner [PX milliseconds | EX seconds]",
         "DLOCK.ANYACQUIRE numkeys key [key ...] owner [PX milliseconds | EX seconds] [BLOCK milliseconds] [NOTIFY channel | SNOTIFY shard-channel] \
          [REQID id] [BIND milliseconds] [LABEL text]",
-        "DLOCK.UNBLOCK client-id [ERROR]",
+        "DLOCK.UNBLOCK <client-id [ERROR] | ABSENT-KEY key | ABSENT-USER user>",
         "DLOCK.TRUST",
         "DLOCK.LOG <GET [count] | LEN | RESET>",
         "DLOCK.APPLY key payload",

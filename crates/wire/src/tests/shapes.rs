@@ -225,6 +225,8 @@ impl Random {
             waited: self.time(),
             waiters: self.count(),
             text: self.bytes(0, 40),
+            count: self.count(),
+            first: self.time(),
         }
     }
 

@@ -28,10 +28,9 @@ impl Machine {
         } else {
             let is_new =
                 |name: &&[u8]| self.waits.waiter_at(turn.caller.key(name), call.owner).is_none();
-            let new = call.keys.iter().copied().filter(is_new);
-            let more = new.clone().count();
-            for name in new {
-                self.has_room(turn.caller.key(name), more)?;
+            let new: Vec<&[u8]> = call.keys.iter().copied().filter(is_new).collect();
+            for name in &new {
+                self.has_room(turn.caller.key(name), new.len())?;
             }
             self.evict_all(turn, call);
         }

@@ -5,6 +5,7 @@ use dlock_core::bytes::Owner;
 use dlock_core::ids::{HoldId, KeyId};
 use dlock_core::kind::Kind;
 use dlock_core::queues::waiter::{Demand, WaitRequest};
+use dlock_core::shares::User;
 use dlock_core::state::fair::{Fair, QueueEntry};
 use dlock_core::state::hold::{
     Binding, Did, Extras, Hold, NO_CLIENT, Notify, REQUESTS_KEPT, Requests, Unclaimed,
@@ -176,6 +177,7 @@ impl Random {
             request: self.maybe(Self::request),
             bind_ms: self.maybe(|random| random.number(0, names::BIND_MAX_MS)),
             label: self.bytes(0, names::LABEL_MAX).into(),
+            user: User::UNKNOWN,
         }
     }
 

@@ -45,11 +45,7 @@ impl Model {
         if self.reads(k, &owner) && mode == Mode::Write && self.is_being_upgraded(k, &owner) {
             return Some(Answer::Error("DEADLOCK"));
         }
-        let in_all = self.queues.iter().flatten().filter(|place| !is_saved(place)).count()
-            + self.counted_observers();
-        if place.is_none()
-            && (self.queues[k].len() >= self.settings.per_key || in_all >= self.settings.in_all)
-        {
+        if place.is_none() && (self.queues[k].len() >= self.settings.per_key || !self.make_room()) {
             return Some(Answer::Error("LIMIT"));
         }
         let new = Place {

@@ -1,6 +1,5 @@
 //! AWAIT: observers of a hold. After each step, each observer of a hold that has left its key is answered.
 
-use super::acquire::is_saved;
 use super::{Answer, Family, Lock, Model, text_key};
 use dlock_wire::request::AwaitEnd;
 
@@ -36,9 +35,7 @@ impl Model {
         let serial = hold.serial;
         let Some(ms) = call.block_ms.filter(|_| may_block) else { return Some(Answer::Null) };
         let here = self.observers.iter().filter(|observer| observer.k == k).count();
-        let queued = self.queues.iter().flatten().filter(|place| !is_saved(place)).count();
-        let in_all = queued + self.counted_observers();
-        if here >= self.settings.per_key || in_all >= self.settings.in_all {
+        if here >= self.settings.per_key || !self.make_room() {
             return Some(Answer::Error("LIMIT"));
         }
         let until = (ms > 0).then_some(self.now + ms);

@@ -1,6 +1,5 @@
 //! Connections that close, and grants that arrive or do not.
 
-use super::acquire::is_saved;
 use super::grant::in_order;
 use super::{How, KEYS, Model, Out, Place, Sent, Use, Verb};
 
@@ -134,11 +133,10 @@ impl Model {
 
     /// A waiter whose grant could not be delivered returns to its position, without a connection.
     fn put_back(&mut self, k: usize, mut place: Place) {
-        let in_all = self.queues.iter().flatten().filter(|place| !is_saved(place)).count()
-            + self.counted_observers();
-        let has_room =
-            self.queues[k].len() < self.settings.per_key && in_all < self.settings.in_all;
-        if !has_room || self.queues[k].iter().any(|other| other.owner == place.owner) {
+        if self.queues[k].iter().any(|other| other.owner == place.owner)
+            || self.queues[k].len() >= self.settings.per_key
+            || !self.make_room()
+        {
             return;
         }
         place.client = 0;

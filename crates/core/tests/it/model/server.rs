@@ -28,6 +28,9 @@ impl Model {
             self.out.messages.push(("dlock:notify".to_owned(), "flushed 0".to_owned()));
         }
         for k in 0..KEYS.len() {
+            if self.families[k] != Family::Fair {
+                self.queues[k].retain(|place| !matches!(place.how, How::Absent { .. }));
+            }
             self.delete(k);
         }
         self.look_at_queues(touched, &[0, 1, 2]);

@@ -1,8 +1,27 @@
 //! Waiting: leaving the queue, waits that are over, waiters that are skipped.
 
+use super::acquire::is_saved;
 use super::{Answer, Family, How, KEYS, Model, Out, Place, Use, Verb};
 
 impl Model {
+    /// Whether one more may wait in all, after the oldest place that is skipped for good has given way.
+    pub(super) fn make_room(&mut self) -> bool {
+        let in_all = |model: &Self| {
+            model.queues.iter().flatten().filter(|place| !is_saved(place)).count()
+                + model.counted_observers()
+        };
+        if in_all(self) < self.settings.in_all {
+            return true;
+        }
+        let places = (0..KEYS.len()).flat_map(|k| self.queues[k].iter().map(move |one| (k, one)));
+        let absent = places.filter(|(k, place)| self.is_deserted(*k, place));
+        let oldest = absent.map(|(k, place)| (place.number, k)).min();
+        if let Some((number, k)) = oldest {
+            self.queues[k].retain(|place| place.number != number);
+        }
+        in_all(self) < self.settings.in_all
+    }
+
     pub(super) fn cancel(&mut self, k: usize, owner: &str, verb: Verb<'_>) -> Answer {
         if let Verb::Cancel(_, None) = verb {
             self.cancel_what_was_sent(k, owner, None);

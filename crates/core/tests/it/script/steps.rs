@@ -11,6 +11,7 @@ mod rows;
 use crate::simulator::number_in;
 use differences::DIFFERENCES;
 use driver::Driver;
+use rows::carry_out;
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -90,7 +91,7 @@ fn shortened(old: &mut Old, mut all: Vec<Step>) -> Vec<Step> {
     for at in (0..all.len()).rev() {
         let mut driver = Driver::new();
         let kept = all.iter().enumerate().filter(|(n, _)| *n != at).map(|(_, step)| &step.row);
-        let history = kept.map(|row| (row.clone(), driver.row(row))).collect();
+        let history = kept.map(|row| (row.clone(), carry_out(&mut driver, row))).collect();
         let mut fewer = steps(old, history);
         let panics = |step: &Step| step.old.starts_with("panic") || step.new.starts_with("panic");
         if let Some(end) = unexplained(&fewer, &mut BTreeMap::new())

@@ -32,7 +32,8 @@ impl Table {
         }
     }
 
-    /// The reply of `DLOCK.LOG`; entries as `event kind db/key [owner] token [label] held waited waiters (text)`.
+    /// The reply of `DLOCK.LOG`; entries as `event kind db/key [owner] token [label] held waited waiters (text)`, and
+    /// how often if not once.
     pub(super) fn log(&mut self, call: Log) -> String {
         let log = self.world.machine.log();
         let count = match call {
@@ -54,13 +55,14 @@ impl Table {
                 }
             };
             format!(
-                "{} {} {}/{key} [{owner}] {token} [{label}] held {} waited {} waiters {} ({text})",
+                "{} {} {}/{key} [{owner}] {token} [{label}] held {} waited {} waiters {} ({text}){}",
                 entry.event,
                 entry.kind,
                 entry.db,
                 entry.held.as_millis(),
                 entry.waited.as_millis(),
                 entry.waiters,
+                if entry.count > 1 { format!(" x{}", entry.count) } else { String::new() },
             )
         });
         entries.collect::<Vec<_>>().join("; ")

@@ -4,6 +4,7 @@ use dlock_core::events::lost::Lost;
 use dlock_core::key::Key;
 use dlock_core::kind::Kind;
 use dlock_core::record;
+use dlock_core::shares::User;
 use dlock_core::spent::Prints;
 use dlock_core::state::resource::{Body, Resource};
 use dlock_core::store::{Lookup, Reach, Store};
@@ -25,6 +26,10 @@ pub struct Keys {
     pub slot: Option<usize>,
     /// The server takes no writes: keys may only be looked at.
     pub is_shut: bool,
+    /// The ACL user of the next calls.
+    pub user: User,
+    /// Keys that begin with this byte may not be read by the caller.
+    pub secret: Option<u8>,
     /// Removed keys of which the machine has not learnt, with what was lost.
     pub(super) unheard: Vec<(Id, Lost)>,
 }
@@ -41,6 +46,14 @@ impl Store for Keys {
 
     fn reaches(&self, key: Key<'_>) -> bool {
         self.slot.is_none_or(|slot| slot == slot_of(key.name))
+    }
+
+    fn user(&self) -> User {
+        self.user
+    }
+
+    fn may_read(&self, key: Key<'_>) -> bool {
+        self.secret.is_none_or(|secret| key.name.first() != Some(&secret))
     }
 
     fn get(&mut self, key: Key<'_>) -> Lookup<'_> {

@@ -242,7 +242,7 @@ impl World {
 
     /// One command of `caller`.
     pub fn call(&mut self, caller: Caller, op: Op<'_>) -> Seen {
-        if !matches!(op, Op::Unblock(_)) {
+        if !matches!(op, Op::Unblock(_) | Op::EndAbsent(_)) {
             // The server accepts this write, or the call would not have got here.
             self.gate = Gate::Open;
         }
@@ -421,7 +421,7 @@ fn key_of(op: Op<'_>) -> Vec<u8> {
     let mut args = Vec::new();
     Request::Op(op).write(&mut args);
     let first = match op {
-        Op::Unblock(_) => return Vec::new(),
+        Op::Unblock(_) | Op::EndAbsent(_) => return Vec::new(),
         Op::Multi(_) => 1,
         _ => 0,
     };

@@ -298,11 +298,12 @@ fn the_settings_apply_at_once() {
           1  c9  BREAK k                             => 1
           1  c1  ACQUIRE k A                         => t2
           2  c9  BREAK k                             => 1
-          2  c1  ACQUIRE k A                         => t3
-          3  c9  BREAK k                             => 1
+          2  c9  DLOCK.LOG GET                       => broken dlock 0/k [A] t2 [] held 1 waited 0 waiters 0 (by client 9) x2
+          2  c1  ACQUIRE l A                         => t3
+          3  c9  BREAK l                             => 1
           3  c9  DLOCK.LOG LEN                       => 2
           4  set log-max-len 1
-          4  c9  DLOCK.LOG GET                       => broken dlock 0/k [A] t3 [] held 1 waited 0 waiters 0 (by client 9)
+          4  c9  DLOCK.LOG GET                       => broken dlock 0/l [A] t3 [] held 1 waited 0 waiters 0 (by client 9)
           5  set log-max-len 0
           5  c9  DLOCK.LOG LEN                       => 0
           5  c1  ACQUIRE k A                         => t4

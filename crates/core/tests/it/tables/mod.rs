@@ -26,6 +26,7 @@ mod requests;
 mod rw;
 mod semaphore;
 mod server;
+mod tenants;
 mod ties;
 mod tokens;
 mod undelivered;

@@ -1,5 +1,7 @@
 //! What this core does otherwise than that of 7c31fa2, on purpose.
 
+use super::rows::PLACES_END;
+
 /// An intended difference.
 pub struct Difference {
     /// What differs, and why that is right.
@@ -62,6 +64,11 @@ pub const DIFFERENCES: &[Difference] = &[
             row.contains("DLATCH.AWAIT") && has_instead(old, new, "1", "BROKEN")
         },
         ends: false,
+    },
+    Difference {
+        why: "A flush ends places without a connection: nobody waits there.",
+        explains: |_, old, new| new.strip_suffix(PLACES_END) == Some(old),
+        ends: true,
     },
     Difference {
         why: "The memory of requests knows lost latches, too.",
