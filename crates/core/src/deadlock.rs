@@ -23,6 +23,8 @@
 
 mod budget;
 mod holders;
+mod late;
+mod refusal;
 mod search;
 mod waiting;
 
@@ -39,6 +41,7 @@ use alloc::string::String;
 use budget::Budget;
 pub(crate) use holders::Target;
 use holders::{goes_first, has_it};
+pub(crate) use late::LateSearch;
 use search::{Search, Wait};
 use waiting::Waiting;
 
@@ -91,7 +94,7 @@ impl Machine {
             return None;
         }
         let behind = if goes_first { self.waits().queue_of(key) } else { None };
-        let mut budget = Budget::of_call(1);
+        let mut budget = Budget::of_call();
         let found = self.check(
             turn,
             owner,
@@ -100,7 +103,7 @@ impl Machine {
             &mut budget,
             &|turn, search| search.for_one(turn, target, &how),
         );
-        self.conclude(&budget, found)
+        self.conclude(turn.now, &budget, found)
     }
 
     /// The same for a call that joins the queues of several locks.
@@ -114,11 +117,11 @@ impl Machine {
             return None;
         }
         let targets = keys.map(|key| Target { kind: Kind::Lock, key, demand: Demand::Lock });
-        let mut budget = Budget::of_call(targets.clone().count());
+        let mut budget = Budget::of_call();
         let found = self.check(turn, owner, &targets, None, &mut budget, &|turn, search| {
             search.for_all(turn, targets.clone())
         });
-        self.conclude(&budget, found)
+        self.conclude(turn.now, &budget, found)
     }
 
     /// Number of waiters, holds and owners that all searches have inspected since the start.
@@ -175,11 +178,14 @@ impl Machine {
     }
 
     /// The result of a check.
-    fn conclude(&mut self, budget: &Budget, found: Found) -> Option<String> {
+    fn conclude(&mut self, now: Now, budget: &Budget, found: Found) -> Option<String> {
         self.searched += budget.spent() as u64;
         // Entries that are not waiters yet wait unseen.
         let is_cut = matches!(found, Found::Exceeded | Found::Unsure) || self.waits.backlog() > 0;
-        self.counters.deadlock_searches_cut += u64::from(is_cut);
+        if is_cut {
+            self.counters.deadlock_searches_cut += 1;
+            self.note_cut(now.mono);
+        }
         match found {
             Found::Cycle(text) => Some(text),
             Found::Nothing | Found::Unsure | Found::Exceeded => None,

@@ -377,24 +377,23 @@ impl<'a> Search<'a> {
 
     /// The text of the cycle in which the owner at `last` waits for the caller at `key`.
     fn text(&self, last: usize, key: Key<'_>) -> String {
-        let mut links = Vec::from([alloc::format!(
-            "{} waits for {}",
-            self.reached.get(last).map(|reached| quote(&reached.owner)).unwrap_or_default(),
-            quote(key.name)
-        )]);
-        let mut at = last;
-        while let Some(Reached { from: Some(from), key, .. }) = self.reached.get(at) {
-            let owner = self.reached.get(*from).map(|reached| quote(&reached.owner));
-            links.push(alloc::format!("{} waits for {}", owner.unwrap_or_default(), quote(key)));
-            at = *from;
+        let mut links = Vec::new();
+        let (mut at, mut key) = (Some(last), key.name);
+        while let Some(reached) = at.and_then(|at| self.reached.get(at)) {
+            links.push((&*reached.owner, key));
+            (at, key) = (reached.from, &reached.key);
         }
-        links.reverse();
-        let more = links.len().saturating_sub(LINKS_SHOWN);
-        links.truncate(LINKS_SHOWN);
-        let links = links.join(", ");
-        let rest = if more > 0 { alloc::format!(" and {more} more") } else { String::new() };
-        alloc::format!("{FOREVER}{links}{rest}")
+        cycle_text(links.into_iter().rev())
     }
+}
+
+/// The text of a cycle: each owner, and the key at which it waits for the next.
+pub(super) fn cycle_text<'a>(mut links: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> String {
+    let link = |(owner, key)| alloc::format!("{} waits for {}", quote(owner), quote(key));
+    let shown: Vec<String> = links.by_ref().take(LINKS_SHOWN).map(link).collect();
+    let (shown, more) = (shown.join(", "), links.count());
+    let rest = if more > 0 { alloc::format!(" and {more} more") } else { String::new() };
+    alloc::format!("{FOREVER}{shown}{rest}")
 }
 
 /// Whether this waiter can close no cycle now. Its wait or call is over, it is skipped because its connection is
