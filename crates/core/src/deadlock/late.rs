@@ -1,11 +1,12 @@
 //! The search from the tick: rounds over all waits, a few looks at a time.
 //!
-//! A call inspects a bounded number of waiters, so it can miss a cycle. Other cycles close without a call: a RENAME, or
-//! the end of a flush. A round finds each cycle that lasts from the beginning of the round to its end. It starts at once
-//! after a call whose search was cut, else `deadlock_recheck_ms` after the one before, if owners began to wait since.
+//! A call inspects a bounded number of waiters, so it can miss a cycle. Other cycles close without a call: by a RENAME,
+//! or at the end of a flush. A round finds each cycle that lasts from the beginning of the round to its end. It starts
+//! at once after a call whose search was cut. Else it starts `deadlock_recheck_ms` after the one before, if an owner
+//! can have begun to wait since.
 //!
 //! A round is one depth-first search over the owners, with the queues as its roots. A wait leads to the holders of the
-//! key and to the owners in front, and a cycle is a path that comes back to itself (Tarjan). Each position of a queue is
+//! key and to the owners in front. A path that comes back to itself is a cycle (Tarjan). Each position of a queue is
 //! passed once in each mode: the walk for a waiter goes on where the walk for one in front of it ended. An owner with a
 //! single waiter is left out of the walk along its own queue, because the walk passes all that it waits for.
 //!
@@ -105,7 +106,8 @@ struct Frame {
     queue: QueueId,
     reads: bool,
     next: Next,
-    /// The walk along the queue: the waiter that it comes to, the first number that it has not passed, and where it ends.
+    /// The walk along the queue: the waiter that it comes to, the first sequence number that it has not passed, and the
+    /// one at which it ends.
     at: Spot,
     from: u64,
     end: u64,
@@ -377,8 +379,8 @@ impl Round {
         }
     }
 
-    /// As [`Round::reach`]. A holder that waits in the same queue is left to the walk: by then, all that it waits for was
-    /// reached, and a path that comes back to it is no wait of an owner for itself.
+    /// As [`Round::reach`]. A holder that waits in the same queue is left to the walk: by then, all that it waits for
+    /// was reached, and a path that comes back to it is no wait of an owner for itself.
     fn reach_holder(&mut self, machine: &Machine, owner: OwnerSlot) -> Option<Vec<Spot>> {
         let waits = &machine.waits;
         let queue = self.path.last()?.queue;
