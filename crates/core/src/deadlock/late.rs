@@ -53,7 +53,7 @@ pub(crate) struct LateSearch {
 }
 
 /// Calls whose search was cut.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Copy)]
 struct Cut {
     count: u64,
     since: Option<Instant>,
@@ -235,16 +235,12 @@ impl Round {
                 self.go_to(if frame.reads { Next::Queue } else { Next::Readers(0) });
                 holder.and_then(|holder| self.reach_holder(machine, holder))
             }
-            Next::Readers(from) => match machine.waits.reader_from(frame.queue, from) {
-                Some((hash, reader)) => {
-                    self.go_to(Next::Readers(hash.saturating_add(1)));
-                    reader.and_then(|reader| self.reach_holder(machine, reader))
-                }
-                None => {
-                    self.go_to(Next::Queue);
-                    None
-                }
-            },
+            Next::Readers(from) => {
+                let reader = machine.waits.reader_from(frame.queue, from);
+                let next = reader.and_then(|(hash, _)| hash.checked_add(1));
+                self.go_to(next.map_or(Next::Queue, Next::Readers));
+                reader.and_then(|(_, reader)| self.reach_holder(machine, reader?))
+            }
             Next::Queue => self.walk(machine, now),
         };
         (found, false)
@@ -289,8 +285,8 @@ impl Round {
             frame.next = Next::Waiter(waits.first_of_owner(frame.owner));
             return None;
         };
-        let (id, spot) = (waiter.queue, Spot::of(slot, waiter));
-        frame.spot = spot;
+        let (id, here) = (waiter.queue, Spot::of(slot, waiter));
+        frame.spot = here;
         frame.next = Next::Waiter(waiter.next_of_owner);
         let queue = waits.queue(id).filter(|queue| leads_anywhere(queue))?;
         let has_it = waits.knows_holder(id, &waiter.owner);
@@ -303,11 +299,11 @@ impl Round {
             return None;
         }
         let found = self.behind_a_walk((id, reads(waiter)), waiter.seq);
-        self.begin_walk((id, reads(waiter)), spot, waiter.seq);
+        self.begin_walk((id, reads(waiter)), here, waiter.seq);
         // RENAME brought the key to a holder that waits for it: the search passes waits of an owner for itself.
         let ahead = || waits.ahead_of(slot).take(AHEAD).find(|waiter| !is_out(waiter));
         let first = if has_it { ahead() } else { None };
-        found.or(first.map(|first| Vec::from([spot, Spot::of(first.id.slot(), first)])))
+        found.or(first.map(|first| Vec::from([here, Spot::of(first.id.slot(), first)])))
     }
 
     /// The cycle that a waiter of the last owner closes if it is behind a waiter to which a walk of the path has come.
@@ -322,7 +318,7 @@ impl Round {
     /// Makes the owner at the end of the path go along a queue, up to the waiter with number `end`; `false` if all was
     /// passed before.
     fn begin_walk(&mut self, queue: (QueueId, bool), near: Spot, end: u64) -> bool {
-        let at = self.path.len() - 1;
+        let at = self.path.len().saturating_sub(1);
         let Some(frame) = self.path.last_mut() else { return false };
         let passed =
             self.passed.entry(queue).or_insert(Passed { end: 0, near: Spot::NONE, walker: None });
@@ -366,7 +362,7 @@ impl Round {
     }
 
     fn end_walk(&mut self, machine: &Machine) {
-        let at = self.path.len() - 1;
+        let at = self.path.len().saturating_sub(1);
         let Some(frame) = self.path.last_mut() else { return };
         if let Some(passed) = self.passed.get_mut(&(frame.queue, frame.reads)) {
             passed.walker.take_if(|walker| *walker == at);

@@ -211,7 +211,9 @@ impl Scene {
         loop {
             let before = self.look();
             let (refused, progress) = self.tick_once(Gate::Open);
-            refused.iter().for_each(|_| seen(&before));
+            for _ in &refused {
+                seen(&before);
+            }
             all.extend(refused);
             if progress == Progress::Done && !self.go_on_if_soon() {
                 return all;
