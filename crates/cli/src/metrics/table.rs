@@ -47,7 +47,7 @@ const fn info(name: &'static str, help: &'static str) -> Family {
 }
 
 /// All metrics, in the order of the output.
-pub static FAMILIES: [Family; 35] = [
+pub static FAMILIES: [Family; 37] = [
     gauge("dlock_up", "1 if the server answered this scrape, 0 if it did not."),
     info("dlock_build", "The version of the dlock module."),
     info("dlock_server", "Software, version and role (primary or replica) of the server."),
@@ -114,7 +114,7 @@ const fn in_unit(info: &'static str, family: &'static str, unit: Unit) -> Field 
 }
 
 /// The numbers of INFO that are shown.
-pub static FIELDS: [Field; 32] = [
+pub static FIELDS: [Field; 34] = [
     field("held_locks", "dlock_held_locks"),
     field("leased_permits", "dlock_leased_permits"),
     field("keys_entered", "dlock_keys"),
