@@ -82,6 +82,7 @@ static FAIR_GRACE: Setting = Setting::number("fair-grace-ms", 5_000, 0, QUEUE_MA
 static WAITERS_PER_KEY: Setting = Setting::number("max-waiters-per-key", 100_000, 0, MOST_WAITERS);
 static WAITERS: Setting = Setting::number("max-waiters", 1_000_000, 0, MOST_WAITERS);
 static DEADLOCK_DETECTION: Setting = Setting::switch("deadlock-detection", true);
+static DEADLOCK_RECHECK: Setting = Setting::number("deadlock-recheck-ms", 1_000, 0, 3_600_000);
 static QUARANTINE: Setting =
     Setting::number("restart-quarantine-ms", 0, 0, LEASE_MAX_MS.cast_signed());
 static LOCK_DELAY: Setting = Setting::number("lock-delay-ms", 0, 0, LEASE_MAX_MS.cast_signed());
@@ -102,12 +103,13 @@ static RECORD_LEVEL: Setting = Setting::number("record-level", 1, 1, Level::LATE
 static LOG_HOLD_MS: Setting = Setting::number("log-hold-ms", 0, 0, LEASE_MAX_MS.cast_signed());
 
 /// All settings.
-pub static SETTINGS: [&Setting; 15] = [
+pub static SETTINGS: [&Setting; 16] = [
     &DEFAULT_LEASE,
     &FAIR_GRACE,
     &WAITERS_PER_KEY,
     &WAITERS,
     &DEADLOCK_DETECTION,
+    &DEADLOCK_RECHECK,
     &QUARANTINE,
     &LOCK_DELAY,
     &CLAIM,
@@ -133,6 +135,7 @@ pub fn current(cluster: bool) -> Settings {
         max_waiters_per_key: WAITERS_PER_KEY.count(),
         max_waiters: WAITERS.count(),
         deadlock_detection: DEADLOCK_DETECTION.get() != 0,
+        deadlock_recheck_ms: DEADLOCK_RECHECK.ms(),
         restart_quarantine_ms: QUARANTINE.ms(),
         lock_delay_ms: LOCK_DELAY.ms(),
         claim_ms: CLAIM.ms(),

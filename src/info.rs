@@ -54,6 +54,9 @@ pub fn write(to: &mut InfoWriter, crash: bool) {
             to.number(c"connections_watched", machine.connections().len() as u64);
             to.number(c"grants_in_flight", machine.in_flight() as u64);
             to.number(c"notices_pending", noted);
+            let (unchecked, lag_ms) = machine.deadlocks_unchecked(shell::now().mono);
+            to.number(c"deadlock_unchecked", unchecked);
+            to.number(c"deadlock_lag_ms", lag_ms);
             to.number(c"alarm_late_last_us", shell.lateness.last_us);
             to.number(c"alarm_late_worst_us", shell.lateness.worst_us);
         }

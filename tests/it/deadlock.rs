@@ -2,7 +2,7 @@
 
 use crate::{
     args,
-    support::{Blocked, Client, Reply, SOON, Server},
+    support::{Blocked, Client, Reply, SOON, Server, wait_until},
 };
 
 /// `owner` takes `key`, which is free.
@@ -136,5 +136,57 @@ fn names_in_a_cycle_are_quoted_and_cut() {
     );
     client.cmd(&["FLUSHALL"]).ok();
     client.cmd(&args!["DLOCK.CANCEL", b"\xff%s\n".repeat(30), "b"]).ok();
+    server.left_over_check();
+}
+
+/// Wound: a cycle that a call could not see lasted forever.
+#[test]
+fn a_cycle_beyond_the_budget_of_a_call_is_found_from_the_tick() {
+    const OWNERS: usize = 1_000;
+    let server = Server::start();
+    let mut client = server.client();
+    let names = |n: usize| (format!("k{}", n % OWNERS), format!("o{n}"));
+    for n in 0..OWNERS {
+        let (key, owner) = names(n);
+        hold(&mut client, &key, &owner);
+    }
+    for n in 0..OWNERS - 1 {
+        client.cmd(&["DLOCK.ACQUIRE", &names(n + 1).0, &names(n).1, "QUEUE", "60000"]).ok();
+    }
+    let mut last = wait(&server, "k0", &names(OWNERS - 1).1);
+    let error = last.expect_reply(SOON).error();
+    let cycle =
+        r#""o999" waits for "k0", through 19 keys that this answer may not name and 980 more"#;
+    assert_eq!(error, refusal(cycle));
+    let log = server.ask("DLOCK.LOG GET 1").show();
+    assert!(log.contains(r#""o999" waits for "k0", "o0" waits for "k1""#), "{log}");
+    assert_eq!(server.info_number("dlock", "deadlock_searches_cut"), 1);
+    wait_until("all waits are searched", || server.info_number("dlock", "deadlock_unchecked") == 0);
+    assert_eq!(server.info_number("dlock", "deadlock_lag_ms"), 0);
+    client.cmd(&["FLUSHALL"]).ok();
+    for n in 0..OWNERS - 1 {
+        client.cmd(&["DLOCK.CANCEL", &names(n + 1).0, &names(n).1]).ok();
+    }
+    server.left_over_check();
+}
+
+#[test]
+fn a_place_in_a_cycle_ends_with_a_message_and_its_request_with_the_error() {
+    let server = Server::with(&["dlock.deadlock-detection", "no"]).start();
+    let mut client = server.client();
+    let mut listener = server.subscribe(&["dlock:notify:b"]);
+    for (key, owner) in [("k1", "a"), ("k2", "b")] {
+        client.cmd(&["DFAIR.ACQUIRE", key, owner]).int();
+    }
+    client.cmd(&["DFAIR.ACQUIRE", "k2", "a", "QUEUE", "60000"]).ok();
+    let request = ["DFAIR.ACQUIRE", "k1", "b", "QUEUE", "60000", "REQID", "r1"];
+    assert!(client.cmd(&request).is_null());
+    client.cmd(&["CONFIG", "SET", "dlock.deadlock-detection", "yes"]).ok();
+    assert_eq!(listener.next_text(), "deadlock 0 0 1 b 2 r1 k1");
+    let error = client.cmd(&request).error();
+    assert!(error.starts_with("DEADLOCK "), "{error}");
+    assert!(client.cmd(&["DFAIR.POSITION", "k1", "b"]).is_null());
+    assert_eq!(client.cmd(&["DFAIR.POSITION", "k2", "a"]).int(), 1);
+    client.cmd(&["FLUSHALL"]).ok();
     server.left_over_check();
 }

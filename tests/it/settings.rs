@@ -16,11 +16,12 @@ test_both_families_at_once! {
 }
 
 /// Name, default, smallest and largest value.
-const NUMBERS: [(&str, i64, i64, i64); 14] = [
+const NUMBERS: [(&str, i64, i64, i64); 15] = [
     ("dlock.default-lease-ms", 30_000, 1, 31_536_000_000),
     ("dlock.fair-grace-ms", 5_000, 0, 86_400_000),
     ("dlock.max-waiters-per-key", 100_000, 0, 100_000_000),
     ("dlock.max-waiters", 1_000_000, 0, 100_000_000),
+    ("dlock.deadlock-recheck-ms", 1_000, 0, 3_600_000),
     ("dlock.restart-quarantine-ms", 0, 0, 31_536_000_000),
     ("dlock.lock-delay-ms", 0, 0, 31_536_000_000),
     ("dlock.claim-ms", 30_000, 10_000, 86_400_000),

@@ -53,7 +53,7 @@ fn the_text_of_a_deadlock_names_no_key_that_the_caller_may_not_read() {
     let calls = ["DLOCK.ACQUIRE", "mal:l", "m", "BLOCK", "0"];
     let all = r#"DEADLOCK this call would wait forever: "m" waits for "mal:l", "b" waits for "secret:k", "owner-c" waits for "mal:k""#;
     let mut mal = user(&server, "mal", &["~mal:*", "+dlock.acquire"]);
-    let some = r#"DEADLOCK this call would wait forever: "m" waits for "mal:l", "owner-c" waits for "mal:k", through 1 key that you may not read"#;
+    let some = r#"DEADLOCK this call would wait forever: "m" waits for "mal:l", "owner-c" waits for "mal:k", through 1 key that this answer may not name"#;
     assert_eq!(mal.cmd(&calls).error(), some);
     let mut reader = user(&server, "reader", &["~mal:*", "%R~secret:*", "+dlock.acquire"]);
     assert_eq!(reader.cmd(&calls).error(), all);

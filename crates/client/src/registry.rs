@@ -256,6 +256,13 @@ impl Events for Registry {
                         }
                         return;
                     }
+                    Event::Deadlock => {
+                        // The answer to a copy of the request is the proof.
+                        for acquire in acquires {
+                            acquire.ask_again(reqid);
+                        }
+                        return;
+                    }
                     Event::Broken => Lost::Broken,
                     Event::Deleted => Lost::Deleted,
                     Event::Disconnected => Lost::Disconnected,

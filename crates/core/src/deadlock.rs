@@ -24,6 +24,8 @@
 mod budget;
 mod cycle;
 mod holders;
+mod late;
+mod refusal;
 mod search;
 mod waiting;
 
@@ -41,6 +43,7 @@ use budget::Budget;
 use cycle::Cycle;
 pub(crate) use holders::Target;
 use holders::{goes_first, has_it};
+pub(crate) use late::LateSearch;
 use search::{Search, Wait};
 use waiting::Waiting;
 
@@ -93,7 +96,7 @@ impl Machine {
             return None;
         }
         let behind = if goes_first { self.waits().queue_of(key) } else { None };
-        let mut budget = Budget::of_call(1);
+        let mut budget = Budget::of_call();
         let found = self.check(
             turn,
             owner,
@@ -116,7 +119,7 @@ impl Machine {
             return None;
         }
         let targets = keys.map(|key| Target { kind: Kind::Lock, key, demand: Demand::Lock });
-        let mut budget = Budget::of_call(targets.clone().count());
+        let mut budget = Budget::of_call();
         let found = self.check(turn, owner, &targets, None, &mut budget, &|turn, search| {
             search.for_all(turn, targets.clone())
         });
@@ -181,9 +184,12 @@ impl Machine {
         self.searched += budget.spent() as u64;
         // Entries that are not waiters yet wait unseen.
         let is_cut = matches!(found, Found::Exceeded | Found::Unsure) || self.waits.backlog() > 0;
-        self.counters.deadlock_searches_cut += u64::from(is_cut);
+        if is_cut {
+            self.counters.deadlock_searches_cut += 1;
+            self.note_cut(turn.now.mono);
+        }
         match found {
-            Found::Cycle(cycle) => Some(cycle.text(turn.keys)),
+            Found::Cycle(cycle) => Some(cycle.text(|key| turn.keys.may_read(key))),
             Found::Nothing | Found::Unsure | Found::Exceeded => None,
         }
     }

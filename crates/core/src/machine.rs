@@ -9,6 +9,7 @@ use crate::portions::WIDE_AT_ONCE;
 use crate::regime::Regime;
 
 use crate::connection::Connections;
+use crate::deadlock::LateSearch;
 use crate::lease::Leases;
 use crate::observe::Latency;
 use crate::observe::event_log::EventLog;
@@ -38,6 +39,8 @@ pub struct Settings {
     pub max_waiters: usize,
     /// Refuse a call that would close a cycle of waiting owners.
     pub deadlock_detection: bool,
+    /// How long after one search over all waits the next one begins at the latest, in milliseconds; 0: never.
+    pub deadlock_recheck_ms: Millis,
     /// How long new grants wait after a start or promotion, in milliseconds.
     pub restart_quarantine_ms: Millis,
     /// How long a lock stays closed after a hold ended without action of its holder, in milliseconds.
@@ -70,6 +73,7 @@ impl Default for Settings {
             max_waiters_per_key: 100_000,
             max_waiters: 1_000_000,
             deadlock_detection: true,
+            deadlock_recheck_ms: 1_000,
             restart_quarantine_ms: 0,
             lock_delay_ms: 0,
             claim_ms: 30_000,
@@ -116,6 +120,10 @@ pub struct Machine {
     pub(crate) waits: WaitQueues,
     /// Waiters inspected by searches for cycles.
     pub(crate) searched: u64,
+    /// The search for cycles from the tick.
+    pub(crate) late: LateSearch,
+    /// Requests whose places ended because they were part of a cycle.
+    pub(crate) refused: SpentRequests,
     pub(crate) connections: Connections,
     /// Grants in flight to a parked caller: not known to be delivered yet.
     pub(crate) in_flight: HashMap<WaiterId, InFlight, HashKeys>,
@@ -176,6 +184,8 @@ impl Machine {
             leases: Leases::default(),
             waits: WaitQueues::new(keys),
             searched: 0,
+            late: LateSearch::default(),
+            refused: SpentRequests::new(keys),
             connections: Connections::new(keys),
             in_flight: HashMap::with_hasher(keys),
             spent: SpentRequests::new(keys),

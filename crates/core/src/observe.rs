@@ -239,6 +239,22 @@ impl Machine {
         });
     }
 
+    /// The search from the tick refuses a wait.
+    pub(crate) fn observe_deadlock(
+        &mut self,
+        now: Now,
+        kind: Kind,
+        key: Key<'_>,
+        wait: &QueueEntry,
+        why: &str,
+    ) {
+        let about = About::call(kind, key, &wait.owner, &wait.ask.label);
+        let about = About { waited_us: elapsed(now.mono, wait.since), ..about };
+        self.note(now, LogEvent::Deadlock, about, |text| {
+            text.write_str(why.strip_prefix(FOREVER).unwrap_or(why))
+        });
+    }
+
     /// Adds an entry to the log, if it is on.
     fn note(
         &mut self,

@@ -93,6 +93,8 @@ pub struct WaitQueues {
     /// Queues whose keys are gone and whose waiters are removed one by one.
     dropped: VecDeque<QueueId>,
     calls: u32,
+    /// Number of changes by which an owner can begin to wait for another.
+    changes: u64,
     parked: usize,
     members: usize,
     /// Waiters that observe a hold. While there are none, the end of a hold costs no lookup for them.
@@ -131,6 +133,7 @@ impl WaitQueues {
             all_dirty: QueueId::FIRST..QueueId::FIRST,
             dropped: VecDeque::new(),
             calls: 0,
+            changes: 0,
             parked: 0,
             members: 0,
             observers: 0,
@@ -184,6 +187,11 @@ impl WaitQueues {
     /// Number of waiters in all queues, with the durable entries that are not waiters yet.
     pub fn len(&self) -> usize {
         self.waiters.len() + self.backlog() - self.gone
+    }
+
+    /// A number that grows whenever an owner can have begun to wait for another.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Whether there are no waiters.

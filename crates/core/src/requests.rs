@@ -77,7 +77,7 @@ impl<'a> Call<'a> {
     }
 
     /// The names under which the memory knows it.
-    fn names(self) -> impl Iterator<Item = RequestKey<'a>> {
+    pub fn names(self) -> impl Iterator<Item = RequestKey<'a>> {
         let modes = match (self.kind, self.mode) {
             (Kind::Rw, None) => [Some(Mode::Read), Some(Mode::Write)],
             (_, mode) => [mode, None],
@@ -155,6 +155,11 @@ impl Machine {
         resource: &Resource,
         call: Call<'_>,
     ) -> Option<Outcome> {
+        if matches!(call.asks, Asks::Acquire)
+            && let Some(outcome) = self.refused_before(step, call)
+        {
+            return Some(outcome);
+        }
         let used = call.names().find_map(|name| match self.known(step, resource, name)? {
             Known::ByHold(did, _) if !call.asks.may_repeat(did) => {
                 Some(Err(misused(step.key, name)))

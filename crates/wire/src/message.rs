@@ -24,17 +24,20 @@ pub enum Event {
     Disconnected,
     /// Another request of the owner took over the place of a request that waited without a blocked call.
     Replaced,
+    /// A request that waited without a blocked call was part of a cycle of waiting owners: it waits no more.
+    Deadlock,
 }
 
 impl Event {
     /// All events.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Granted,
         Self::Expired,
         Self::Broken,
         Self::Deleted,
         Self::Disconnected,
         Self::Replaced,
+        Self::Deadlock,
     ];
 
     /// First word of the message.
@@ -46,6 +49,7 @@ impl Event {
             Self::Deleted => "deleted",
             Self::Disconnected => "disconnected",
             Self::Replaced => "replaced",
+            Self::Deadlock => "deadlock",
         }
     }
 }
@@ -59,7 +63,7 @@ pub enum Message<'a> {
         event: Event,
         /// Number of the database.
         db: u32,
-        /// Fencing token or permit id, without spaces; 0 for a request that was replaced.
+        /// Fencing token or permit id, without spaces; 0 for a request that waits no more.
         id: &'a [u8],
         /// The owner of the waiter or hold.
         owner: &'a [u8],

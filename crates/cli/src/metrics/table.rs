@@ -47,7 +47,7 @@ const fn info(name: &'static str, help: &'static str) -> Family {
 }
 
 /// All metrics, in the order of the output.
-pub static FAMILIES: [Family; 35] = [
+pub static FAMILIES: [Family; 37] = [
     gauge("dlock_up", "1 if the server answered this scrape, 0 if it did not."),
     info("dlock_build", "The version of the dlock module."),
     info("dlock_server", "Software, version and role (primary or replica) of the server."),
@@ -71,6 +71,11 @@ pub static FAMILIES: [Family; 35] = [
     gauge("dlock_connections_watched", "Connections with a waiter or a bound hold."),
     gauge("dlock_grants_in_flight", "Grants that may not have reached their client yet."),
     gauge("dlock_notices_pending", "1 if an event waits for the module, for example in a pause."),
+    gauge(
+        "dlock_deadlock_unchecked",
+        "Waits whose search for a cycle was cut and not made up for.",
+    ),
+    time("dlock_deadlock_lag_seconds", "The age of the oldest of these waits."),
     time("dlock_alarm_late_last_seconds", "How late the event loop ran the last alarm."),
     time(
         "dlock_alarm_late_worst_seconds",
@@ -109,7 +114,7 @@ const fn in_unit(info: &'static str, family: &'static str, unit: Unit) -> Field 
 }
 
 /// The numbers of INFO that are shown.
-pub static FIELDS: [Field; 32] = [
+pub static FIELDS: [Field; 34] = [
     field("held_locks", "dlock_held_locks"),
     field("leased_permits", "dlock_leased_permits"),
     field("keys_entered", "dlock_keys"),
@@ -128,6 +133,8 @@ pub static FIELDS: [Field; 32] = [
     field("connections_watched", "dlock_connections_watched"),
     field("grants_in_flight", "dlock_grants_in_flight"),
     field("notices_pending", "dlock_notices_pending"),
+    field("deadlock_unchecked", "dlock_deadlock_unchecked"),
+    in_unit("deadlock_lag_ms", "dlock_deadlock_lag_seconds", Unit::Millis),
     in_unit("alarm_late_last_us", "dlock_alarm_late_last_seconds", Unit::Micros),
     in_unit("alarm_late_worst_us", "dlock_alarm_late_worst_seconds", Unit::Micros),
     labelled("grants_at_once", "dlock_grants", "waited", "no"),

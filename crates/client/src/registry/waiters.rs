@@ -46,7 +46,7 @@ pub(crate) struct WaitingAcquire {
 pub(crate) enum Announcement {
     /// It names our own request: the token or permit id.
     Granted(Vec<u8>),
-    /// It names another request of that owner, or is forged: only the server knows.
+    /// It names another request of that owner, is forged, or ended a wait: only the server knows.
     Other,
     /// A later request of that owner took over the place of our own.
     Replaced,
@@ -195,6 +195,14 @@ impl WaitingAcquire {
     pub(super) fn report_replaced(&self, reqid: &[u8]) {
         if self.is_request(reqid) {
             *lock(&self.announcement) = Some(Announcement::Replaced);
+            self.news.notify_one();
+        }
+    }
+
+    /// A message said that request `reqid` waits no more: the server knows why.
+    pub(super) fn ask_again(&self, reqid: &[u8]) {
+        if self.is_request(reqid) {
+            *lock(&self.announcement) = Some(Announcement::Other);
             self.news.notify_one();
         }
     }

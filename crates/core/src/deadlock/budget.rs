@@ -1,11 +1,8 @@
 //! Bounds the work of the deadlock check of one call. A call that exceeds the bound waits without a complete check.
 
-/// Budget of a call for one key: up to four milliseconds where nothing is in the processor's caches, else much
-/// less. A crowd of 500 owners, each in two queues, needs more than half of it.
-const FOR_A_CALL: usize = 8_192;
-
-/// Additional budget for each further key that the call names.
-const FOR_A_KEY: usize = 4;
+/// Budget of a call, for one key or several: below half a millisecond where nothing is in the processor's caches, else
+/// much less. The search from the tick finds what this misses.
+const FOR_A_CALL: usize = 1_000;
 
 /// A number of looks. Each waiter, hold or owner inspected costs one.
 #[derive(Debug)]
@@ -20,9 +17,9 @@ impl Budget {
         Self { most, left: most, is_exceeded: false }
     }
 
-    /// The budget of a call for `keys` keys.
-    pub(super) fn of_call(keys: usize) -> Self {
-        Self::new(FOR_A_CALL + keys.saturating_sub(1) * FOR_A_KEY)
+    /// The budget of a call.
+    pub(super) fn of_call() -> Self {
+        Self::new(FOR_A_CALL)
     }
 
     /// Spends `looks`. `false` if less than that is left: then the check ends, and nothing more can be spent.

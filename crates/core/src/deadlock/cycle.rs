@@ -2,7 +2,6 @@
 
 use super::FOREVER;
 use crate::key::Key;
-use crate::store::Store;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -22,16 +21,16 @@ pub(super) struct Link {
 pub(super) struct Cycle(pub Vec<Link>);
 
 impl Cycle {
-    /// What the caller may know of it: the owners that wait for keys which it may read.
-    pub fn text(&self, keys: &dyn Store) -> String {
+    /// The owners that wait for keys which the answer may name.
+    pub fn text(&self, may_name: impl Fn(Key<'_>) -> bool) -> String {
         let (shown, more) = self.0.split_at(self.0.len().min(LINKS_SHOWN));
-        let is_open = |link: &&Link| keys.may_read(Key { db: link.db, name: &link.name });
+        let is_open = |link: &&Link| may_name(Key { db: link.db, name: &link.name });
         let (open, hidden): (Vec<_>, Vec<_>) = shown.iter().partition(is_open);
         let link = |link: &Link| format!("{} waits for {}", quote(&link.owner), quote(&link.name));
         let mut parts: Vec<String> = open.into_iter().map(link).collect();
         if !hidden.is_empty() {
             let s = if hidden.len() == 1 { "" } else { "s" };
-            parts.push(format!("through {} key{s} that you may not read", hidden.len()));
+            parts.push(format!("through {} key{s} that this answer may not name", hidden.len()));
         }
         let rest =
             if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };

@@ -37,6 +37,7 @@ impl Machine {
         });
         self.pending.ready_groups.clear();
         self.pending.to_mark_dirty.clear();
+        self.late = crate::deadlock::LateSearch::default();
         let mut debris = Debris::default();
         let grants = take(&mut self.in_flight).into_values();
         debris.add(grants.flat_map(crate::pending::in_flight::InFlight::into_parts));

@@ -44,6 +44,7 @@ impl Machine {
                 || (self.regime.may_end() && self.write_one(turn))
                 || (!self.regime.is_primary()
                     && (self.flush_one(turn) || self.drain_removed(turn)))
+                || (self.regime.may_end() && self.tell_cycle(turn))
                 || self.answer_more(turn.fx)
                 || self.answer_former(turn.fx)
                 // Last of the work that waiters depend on: the queues that it marks dirty are served in between.
@@ -52,7 +53,8 @@ impl Machine {
                 // No client waits for this: lookups do not find overdue requests.
                 || self.spent.drop_overdue(self.regime.lease(turn.now.mono), limits, DROPS_AT_ONCE)
                 || self.drop_one_entry()
-                || self.free_some();
+                || self.free_some()
+                || self.search_late(turn.now);
             if !worked {
                 return Progress::Done;
             }
@@ -107,6 +109,7 @@ impl Machine {
                 || self.wants_level()
                 || (!self.pending.ready_groups.is_empty()
                     && !self.regime.withholds_grants(now.mono))
+                || self.has_found_cycle()
                 || !self.pending.revisit.is_empty())
     }
 
@@ -128,6 +131,7 @@ impl Machine {
                 next = Some(next.map_or(at, |next| next.min(at)));
             }
         };
+        earlier(self.next_search());
         if self.has_answered()
             || self.has_former()
             || self.waits.gone() > 0

@@ -179,19 +179,23 @@ impl Machine {
             );
             fx.wake(earlier.id, Outcome::fault(ErrorCode::Replaced, text));
             self.counters.replaced += 1;
-        } else if let Some(reqid) = earlier.ask.request.as_deref().filter(|id| Some(*id) != by)
-            && let Some(channel) = channel(&earlier.ask.notify, &earlier.owner)
+        } else if earlier.ask.request.as_deref().is_some_and(|id| Some(id) != by)
+            && let Some(subject) = place_subject(earlier)
         {
-            let subject = Subject {
-                channel,
-                is_sharded: matches!(earlier.ask.notify, Notify::Sharded(_)),
-                id: "0".into(),
-                owner: earlier.owner.to_vec(),
-                reqid: reqid.to_vec(),
-            };
             fx.message(message::Event::Replaced, key, subject);
         }
     }
+}
+
+/// The subject of a message about a wait that ends without a blocked call and without a grant.
+pub(crate) fn place_subject(place: &QueueEntry) -> Option<Subject> {
+    Some(Subject {
+        channel: channel(&place.ask.notify, &place.owner)?,
+        is_sharded: matches!(place.ask.notify, Notify::Sharded(_)),
+        id: "0".into(),
+        owner: place.owner.to_vec(),
+        reqid: place.ask.request.as_deref().unwrap_or_default().to_vec(),
+    })
 }
 
 /// A waiter without an owner.

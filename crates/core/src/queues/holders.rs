@@ -8,7 +8,7 @@
 use super::WaitQueues;
 use super::owners::hash_owner;
 use crate::buckets::Chain;
-use crate::ids::{ALONE, QueueId};
+use crate::ids::{ALONE, OwnerSlot, QueueId};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::queues::waiter::Queue;
@@ -159,6 +159,22 @@ impl WaitQueues {
         (holder != 0, self.owner_with(holder))
     }
 
+    /// The exclusive holder, or writer, of the key of `queue`, if it waits anywhere.
+    pub(crate) fn holder_slot(&self, queue: QueueId) -> Option<OwnerSlot> {
+        self.owner_slot_with(self.queues.get(queue)?.holder)
+    }
+
+    /// The first reader of the key of `queue` whose hash is at least `from`: its hash, and itself if it waits anywhere.
+    pub(crate) fn reader_from(
+        &self,
+        queue: QueueId,
+        from: u64,
+    ) -> Option<(u64, Option<OwnerSlot>)> {
+        let more = self.queues.get(queue)?.more.as_ref()?;
+        let &hash = more.readers.range(from..).next()?;
+        Some((hash, self.owner_slot_with(hash)))
+    }
+
     /// The number of readers of the key of `queue`, and those of them that wait anywhere.
     pub(crate) fn readers_of(&self, queue: QueueId) -> (usize, impl Iterator<Item = &[u8]>) {
         let readers = self.queues.get(queue).map(Queue::readers);
@@ -222,6 +238,7 @@ impl WaitQueues {
             self.unlink_holder(id, old);
         }
         if holder != 0 {
+            self.changes += 1;
             self.link_holder(id, holder);
         }
     }
@@ -267,6 +284,7 @@ impl WaitQueues {
         let Some(queue) = self.queues.get_mut(id) else { return };
         if queue.more.get_or_insert_default().readers.insert(reader) {
             self.by_reader.insert((reader, id));
+            self.changes += 1;
         }
     }
 

@@ -80,11 +80,25 @@ impl WaitQueues {
 
     /// The owner with this hash, if it has waiters.
     pub(super) fn owner_with(&self, hash: u64) -> Option<&[u8]> {
+        self.name_of(self.owner_slot_with(hash)?)
+    }
+
+    pub(super) fn owner_slot_with(&self, hash: u64) -> Option<OwnerSlot> {
         if self.by_name.is_empty() || hash == 0 {
             return None;
         }
         let same = |owner_slot| self.hash_of(owner_slot) == hash;
-        self.name_of(self.by_name.find(hash, same, |owner_slot| self.next_by_name(owner_slot))?)
+        self.by_name.find(hash, same, |owner_slot| self.next_by_name(owner_slot))
+    }
+
+    /// The first waiter of an owner, or [`WaiterSlot::NONE`].
+    pub(crate) fn first_of_owner(&self, owner: OwnerSlot) -> WaiterSlot {
+        self.owners.get(owner).map_or(WaiterSlot::NONE, |owner| owner.first_of_owner)
+    }
+
+    /// The numbers of all owners that wait are below this one.
+    pub(crate) fn owner_bound(&self) -> OwnerSlot {
+        self.owners.bound()
     }
 
     fn name_of(&self, owner_slot: OwnerSlot) -> Option<&[u8]> {

@@ -62,6 +62,7 @@ impl WaitQueues {
 
     pub(super) fn new_id(&mut self, slot: WaiterSlot) {
         self.calls = self.calls.wrapping_add(1);
+        self.changes += 1;
         if let Some(waiter) = self.waiters.get_mut(slot) {
             waiter.id = WaiterId(u64::from(self.calls) << 32 | u64::from(slot.number()));
         }

@@ -284,6 +284,7 @@ impl Table {
                     "request-memory-ms" => settings.request_memory_ms = value,
                     "request-memory-max" => settings.request_memory_max = count,
                     "deadlock-detection" => settings.deadlock_detection = value != 0,
+                    "recheck" => settings.deadlock_recheck_ms = value,
                     "log-max-len" => settings.log_max_len = count,
                     "log-wait" => settings.log_wait_ms = value,
                     "log-hold" => settings.log_hold_ms = value,

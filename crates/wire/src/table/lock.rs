@@ -16,7 +16,7 @@ pub(super) const ACQUIRE: Command = Command {
     id: CommandId::Lock(LockVerb::Acquire),
     summary: "Acquires or re-enters the lock, or waits for it.",
     complexity: "O(1); a call that waits while its owner holds or waits for something else takes \
-        up to 8,192 steps to search for a deadlock",
+        up to 1,000 steps to search for a deadlock",
     args: Acquire::ARGS,
     reply: "- Integer: the fencing token of the hold. A re-entry keeps the token of its hold.\n\
         - Null: not granted (in time). With QUEUE the owner now has a place in the queue.",

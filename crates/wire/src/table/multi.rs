@@ -20,7 +20,7 @@ pub(super) const MACQUIRE: Command = Command {
     id: CommandId::Multi(MultiVerb::Acquire),
     summary: "Acquires all of several locks or none, or waits for them.",
     complexity: "O(N log N) with N the number of keys; a call that waits while its owner holds or \
-        waits for something else takes up to 8,192 steps to search for a deadlock",
+        waits for something else takes up to 1,000 steps to search for a deadlock",
     reply: "- Array of integers: the fencing tokens, in the order of the keys.\n\
         - Null: not granted (in time); nothing was taken.",
     errors: &[

@@ -15,7 +15,7 @@ pub(super) const ACQUIRE: Command = Command {
     id: CommandId::Rw(RwVerb::Acquire),
     summary: "Acquires or re-enters the lock for reading or writing, or waits for it.",
     complexity: "O(1); a call that waits while its owner holds or waits for something else takes \
-        up to 8,192 steps to search for a deadlock",
+        up to 1,000 steps to search for a deadlock",
     args: RwAcquire::ARGS,
     reply: "- Integer: the fencing token of the hold of that mode. A re-entry keeps the token of \
         its hold.\n\

@@ -30,6 +30,27 @@ pub(super) fn arrows(states: &[State]) -> Vec<Arrow> {
     found
 }
 
+/// The arrows of waits that the tick ends. A reader does not wait for a reader in front of it: both enter at once.
+pub(super) fn late_arrows(states: &[State]) -> Vec<Arrow> {
+    let mode = |at: At, owner: usize| {
+        let state = states.iter().find(|state| state.at == at).expect("a key");
+        state.queue.iter().find(|place| place.owner == owner).and_then(|place| place.mode)
+    };
+    let mut found = arrows(states);
+    found.retain(|&(from, to, at)| {
+        let both_read = [from, to].map(|owner| mode(at, owner)) == [Some(Mode::Read); 2];
+        let state = states.iter().find(|state| state.at == at).expect("a key");
+        let writes = state.holders.contains(&(to, Some(Mode::Write)));
+        !both_read || writes
+    });
+    found
+}
+
+/// Whether any owner waits for itself.
+pub(super) fn has_circle(arrows: &[Arrow]) -> bool {
+    arrows.iter().any(|&(from, to, _)| leads_to(arrows, to, from))
+}
+
 /// Whether a cycle contains an arrow from or to `owner` that was not there `before`.
 pub(super) fn closes_a_circle(before: &[Arrow], after: &[Arrow], owner: usize) -> bool {
     let is_new = |arrow: &&Arrow| (arrow.0 == owner || arrow.1 == owner) && !before.contains(arrow);
@@ -190,6 +211,13 @@ pub(super) fn are_alike(one: &[State], other: &[State]) -> bool {
         states
     };
     bare(one) == bare(other)
+}
+
+/// The owner that a refusal is about; `None` for a message.
+pub(super) fn caller_of(text: &str) -> Option<usize> {
+    let links = text.strip_prefix("this call would wait forever: ")?;
+    let (owner, _) = links.split_once(" waits for ").expect("a link");
+    Some(owner.trim_matches('"').trim_start_matches('o').parse().expect("an owner"))
 }
 
 /// The error in the text of a refusal, if any: it must name, link by link, arrows that lead from the caller back to it.

@@ -2,6 +2,7 @@
 
 mod cost;
 mod graph;
+mod late;
 mod random;
 mod rings;
 mod scene;

@@ -1,6 +1,8 @@
 //! Random runs: the machine refuses a call exactly if an exhaustive search finds that its owner would wait for itself.
 
-use super::graph::{are_alike, arrows, closes_a_circle, fault_of, with};
+use super::graph::{
+    are_alike, arrows, caller_of, closes_a_circle, fault_of, has_circle, late_arrows, with,
+};
 use super::scene::{Ask, At, Came, NOW, Scene, State};
 use dlock_core::kind::Kind;
 use dlock_testing::Dice;
@@ -38,9 +40,10 @@ fn the_search_agrees_with_one_that_looks_at_everything() {
             });
         }
     });
-    let [refused, waited] = [&met.refused, &met.waited].map(|n| n.load(Ordering::Relaxed));
+    let met = [&met.refused, &met.waited, &met.late].map(|n| n.load(Ordering::Relaxed));
+    let [refused, waited, late] = met;
     let runs = usize::try_from(runs).expect("a number of runs");
-    assert!(refused > runs / 10 && waited > runs, "the runs met {refused} and {waited}");
+    assert!(refused > runs / 10 && waited > runs && late > runs / 100, "the runs met {met:?}");
 }
 
 /// Number of times that each case was met.
@@ -48,6 +51,7 @@ fn the_search_agrees_with_one_that_looks_at_everything() {
 struct Met {
     refused: AtomicUsize,
     waited: AtomicUsize,
+    late: AtomicUsize,
 }
 
 struct Run {
@@ -109,6 +113,28 @@ impl Run {
             }
             states = self.judge(states, owner, &ask, &came, met);
         }
+        let broken = self.scene.machine.broken_invariant(&mut self.scene.keys, NOW);
+        assert_eq!(broken, None);
+        self.end_late(met);
+    }
+
+    /// The tick refuses waits until there is no cycle, and none that is in no cycle.
+    fn end_late(&mut self, met: &Met) {
+        self.scene.machine.settings.deadlock_detection = true;
+        let mut before = Vec::new();
+        let refused = self.scene.search_late(|states| before.push(arrows(states)));
+        met.late.fetch_add(refused.len(), Ordering::Relaxed);
+        for ((text, _), arrows) in refused.iter().zip(&before) {
+            if self.traced {
+                println!("refused: {text}");
+            }
+            assert!(has_circle(arrows), "a false alarm: {text}");
+            if let Some(caller) = caller_of(text) {
+                assert_eq!(fault_of(text, arrows, caller), None, "a false alarm: {text}");
+            }
+        }
+        let after = self.scene.look();
+        assert!(!has_circle(&late_arrows(&after)), "a circle was not found: {after:?}");
         let broken = self.scene.machine.broken_invariant(&mut self.scene.keys, NOW);
         assert_eq!(broken, None);
     }

@@ -164,8 +164,8 @@ fn the_text_of_a_long_cycle_names_twenty_links() {
 }
 
 #[test]
-fn a_cycle_beyond_the_budget_of_a_call_is_missed_and_counted() {
-    for (keys, is_seen) in [(500, true), (20_000, false)] {
+fn a_cycle_beyond_the_budget_of_a_call_is_counted_and_found_from_the_tick() {
+    for (keys, is_seen) in [(50, true), (20_000, false)] {
         let mut scene = Scene::new(Vec::new());
         let lock = |number| At(Kind::Lock, number);
         let many = Ask::All((0..keys).map(lock).collect());
@@ -181,5 +181,7 @@ fn a_cycle_beyond_the_budget_of_a_call_is_missed_and_counted() {
         assert_eq!(matches!(came, Came::Deadlock(_)), is_seen, "{keys} keys");
         let cut = scene.machine.counters().deadlock_searches_cut;
         assert_eq!(cut, u64::from(!is_seen), "{keys} keys");
+        let refused = scene.search_late(|_| ());
+        assert_eq!(refused.len(), usize::from(!is_seen), "{keys} keys: {refused:?}");
     }
 }

@@ -2,11 +2,13 @@
 
 use crate::support::{Keys, WALL_US};
 use dlock_core::effects::{Effects, Outcome};
+use dlock_core::events::tick::Progress;
 use dlock_core::ids::ALONE;
 use dlock_core::key::Key;
 use dlock_core::kind::Kind;
 use dlock_core::machine::{Machine, Settings};
 use dlock_core::queues::waiter::{Demand, HashKeys, Waiter};
+use dlock_core::regime::Gate;
 use dlock_core::slab::SlabId;
 use dlock_core::store::{Lookup, Store};
 use dlock_core::time::{Instant, Now};
@@ -72,6 +74,8 @@ pub(super) struct Scene {
     pub(super) machine: Machine,
     pub(super) keys: Keys,
     pub(super) all: Vec<At>,
+    /// Advances only while the tick searches.
+    now: Now,
     fx: Effects,
     /// Each call has a connection of its own.
     calls: u64,
@@ -83,6 +87,7 @@ impl Scene {
             machine: open_machine(),
             keys: Keys::default(),
             all,
+            now: NOW,
             fx: Effects::default(),
             calls: 0,
         }
@@ -146,6 +151,11 @@ impl Scene {
         self.settle();
     }
 
+    pub(super) fn is_waiting(&self, at: At, owner: usize) -> bool {
+        let key = Key { db: 0, name: &at.name() };
+        self.machine.waits().waiter_at(key, &owner_name(owner)).is_some()
+    }
+
     /// The owner leaves the queue of the key.
     pub(super) fn cancel(&mut self, at: At, owner: usize) {
         let (name, owner) = (at.name(), owner_name(owner));
@@ -168,7 +178,7 @@ impl Scene {
         self.fx.clear();
         self.keys.prints = Some(self.machine.spent().prints());
         let [there, gone] = self.keys.rename(from, to);
-        let turn = &mut Turn::without_caller(&mut self.keys, NOW, &mut self.fx);
+        let turn = &mut Turn::without_caller(&mut self.keys, self.now, &mut self.fx);
         let machine = &mut self.machine;
         machine.moved(turn, to);
         machine.unlinked(turn, to, there);
@@ -179,19 +189,87 @@ impl Scene {
 
     /// Does the deferred work.
     pub(super) fn settle(&mut self) {
-        let turn = &mut Turn::without_caller(&mut self.keys, NOW, &mut self.fx);
-        let open = dlock_core::regime::Gate::Open;
-        let _ = self.machine.tick(turn, open, usize::MAX);
+        let turn = &mut Turn::without_caller(&mut self.keys, self.now, &mut self.fx);
+        let _ = self.machine.tick(turn, Gate::Open, usize::MAX);
     }
 
     fn execute(&mut self, caller: Caller, op: Op<'_>) {
-        let turn = &mut Turn { keys: &mut self.keys, now: NOW, caller, fx: &mut self.fx };
+        let turn = &mut Turn { keys: &mut self.keys, now: self.now, caller, fx: &mut self.fx };
         self.machine.execute(turn, &op, u128::from(caller.client).to_be_bytes());
     }
 
     fn caller(&mut self) -> Caller {
         self.calls += 1;
         Caller { client: self.calls, db: 0, may_block: true }
+    }
+
+    /// Lets the tick search until nothing is left to search, one piece of work after the other. Before each refusal,
+    /// `seen` gets the state. Returns the refusals: the text, and whether a blocked call got it.
+    pub(super) fn search_late(&mut self, mut seen: impl FnMut(&[State])) -> Vec<(String, bool)> {
+        self.machine.configure(|settings| settings.deadlock_recheck_ms = 1_000);
+        let mut all = Vec::new();
+        loop {
+            let before = self.look();
+            let (refused, progress) = self.tick_once(Gate::Open);
+            for _ in &refused {
+                seen(&before);
+            }
+            all.extend(refused);
+            if progress == Progress::Done && !self.go_on_if_soon() {
+                return all;
+            }
+        }
+    }
+
+    /// One piece of the search.
+    pub(super) fn search_a_piece(&mut self) {
+        while self.tick_once(Gate::Open).1 == Progress::More {}
+        self.go_on_if_soon();
+    }
+
+    /// The tick searches while the server accepts no writes.
+    pub(super) fn search_shut(&mut self) {
+        for _ in 0..100 {
+            assert_eq!(self.tick_once(Gate::Shut).0, []);
+            self.pass(10);
+        }
+    }
+
+    fn tick_once(&mut self, gate: Gate) -> (Vec<(String, bool)>, Progress) {
+        self.fx.clear();
+        let turn = &mut Turn::without_caller(&mut self.keys, self.now, &mut self.fx);
+        let progress = self.machine.tick(turn, gate, 1);
+        self.machine.set_gate(Gate::Open);
+        // The answer names the key of the refused wait alone, and the log names all.
+        let newest = self.machine.log().newest().next();
+        let links = newest.map(|entry| String::from_utf8_lossy(&entry.text).into_owned());
+        let text = format!("this call would wait forever: {}", links.unwrap_or_default());
+        let blocked = self.fx.wakes.iter().filter_map(|wake| match &wake.outcome {
+            Outcome::Fault(fault) if fault.code == ErrorCode::Deadlock => {
+                Some((text.clone(), true))
+            }
+            _ => None,
+        });
+        let messages = self.fx.messages.iter().map(|message| &message.text);
+        let told = messages.filter(|text| text.starts_with(b"deadlock "));
+        let told = told.map(|text| (String::from_utf8_lossy(text).into_owned(), false));
+        (blocked.chain(told).collect(), progress)
+    }
+
+    /// Lets time pass until the tick has work, if that is soon.
+    fn go_on_if_soon(&mut self) -> bool {
+        let next = self.machine.next_alarm(self.now, Gate::Open);
+        let next = next.filter(|at| *at < self.now.mono + 5_000);
+        self.now.mono = next.unwrap_or(self.now.mono).max(self.now.mono);
+        next.is_some()
+    }
+
+    pub(super) fn time(&self) -> Instant {
+        self.now.mono
+    }
+
+    pub(super) fn pass(&mut self, ms: u64) {
+        self.now.mono = self.now.mono + ms;
     }
 
     /// The state of all keys.
@@ -235,8 +313,10 @@ impl Scene {
 
 /// A machine of a server that accepts writes.
 fn open_machine() -> Machine {
-    let mut machine = Machine::new(HashKeys(1, 2), Settings::default());
-    machine.set_gate(dlock_core::regime::Gate::Open);
+    // The search from the tick has tests of its own.
+    let settings = Settings { deadlock_recheck_ms: 0, ..Settings::default() };
+    let mut machine = Machine::new(HashKeys(1, 2), settings);
+    machine.set_gate(Gate::Open);
     machine
 }
 

@@ -132,6 +132,7 @@ impl Simulation {
                 cluster: false,
                 // Cycles have tests of their own; here owners may wait for each other.
                 deadlock_detection: settings.deadlock_detection,
+                deadlock_recheck_ms: 0,
             },
             now_ms * MS,
         );

@@ -12,6 +12,7 @@ mod harm;
 mod holds;
 mod keyspace;
 mod latch;
+mod late;
 mod leases;
 mod leftovers;
 mod log;

@@ -88,7 +88,8 @@ fn the_text_of_a_deadlock_names_no_key_that_the_caller_may_not_read() {
     };
     let all = r#""A" waits for "l", "B" waits for "s2", "D" waits for "secret", "C" waits for "k""#;
     assert_eq!(text(None), format!("this call would wait forever: {all}"));
-    let some = r#""A" waits for "l", "C" waits for "k", through 2 keys that you may not read"#;
+    let some =
+        r#""A" waits for "l", "C" waits for "k", through 2 keys that this answer may not name"#;
     assert_eq!(text(Some(b's')), format!("this call would wait forever: {some}"));
 }
 
