@@ -158,7 +158,7 @@ fn a_cycle_beyond_the_budget_of_a_call_is_found_from_the_tick() {
     let cycle =
         r#""o999" waits for "k0", through 19 keys that this answer may not name and 980 more"#;
     assert_eq!(error, refusal(cycle));
-    let log = server.ask("DLOCK.LOG GET 1").show();
+    let log = server.ask("DLOCK.LOG GET 1").items()[0].field("text").text();
     assert!(log.contains(r#""o999" waits for "k0", "o0" waits for "k1""#), "{log}");
     assert_eq!(server.info_number("dlock", "deadlock_searches_cut"), 1);
     wait_until("all waits are searched", || server.info_number("dlock", "deadlock_unchecked") == 0);

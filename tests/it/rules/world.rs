@@ -41,6 +41,9 @@ pub fn start() -> Server {
     let defaults = Settings::default();
     let ms = |value: u64| (value * SCALE).to_string();
     Server::with(&[
+        // Tables also make cycles, without detection.
+        "dlock.deadlock-recheck-ms",
+        "0",
         "notify-keyspace-events",
         "Ed",
         "dlock.default-lease-ms",
