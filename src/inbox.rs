@@ -183,8 +183,8 @@ struct Inbox {
     waiting: BTreeMap<Option<u16>, Vec<Numbered>>,
     /// Those that wait for the gate. Once it is open, every batch takes all of them.
     at_gate: Vec<Numbered>,
-    /// Whether any of the new ones may be about a closed latch.
-    has_lost_latch: bool,
+    /// The last notice about the removal of each closed latch, by key; until no notice is left.
+    lost_latches: BTreeMap<(u32, Box<[u8]>), u64>,
 }
 
 static INBOX: MainCell<Inbox> = MainCell::new(Inbox {
@@ -192,7 +192,7 @@ static INBOX: MainCell<Inbox> = MainCell::new(Inbox {
     new: VecDeque::new(),
     waiting: BTreeMap::new(),
     at_gate: Vec::new(),
-    has_lost_latch: false,
+    lost_latches: BTreeMap::new(),
 });
 static NEWS: AtomicBool = AtomicBool::new(false);
 
@@ -203,10 +203,11 @@ impl Inbox {
 
     fn push(&mut self, notice: Notice) {
         self.next += 1;
-        self.has_lost_latch |= matches!(
-            &notice,
-            Notice::Unlinked { lost: Some(lost), .. } if lost.is_lost_latch()
-        );
+        if let Notice::Unlinked { db, name, lost: Some(lost), .. } = &notice
+            && lost.is_lost_latch()
+        {
+            self.lost_latches.insert((*db, name.clone()), self.next);
+        }
         self.new.push_back((self.next, notice));
     }
 
@@ -218,7 +219,6 @@ impl Inbox {
 
     /// Takes the new notices, and those that wait as `of` says; oldest first.
     fn take(&mut self, of: Of) -> VecDeque<Numbered> {
-        self.has_lost_latch = false;
         let mut waiting: Vec<Numbered> = match of {
             Of::All => std::mem::take(&mut self.waiting).into_values().flatten().collect(),
             Of::Slot(slot) => self.waiting.remove(&Some(slot)).unwrap_or_default(),
@@ -432,6 +432,9 @@ impl Drop for Batch {
             for (number, notice) in self.put_off.drain(..).chain(self.next.drain(..)) {
                 let slot = notice.name().filter(|_| is_cluster).map(cluster::slot);
                 inbox.waiting.entry(slot).or_default().push((number, notice));
+            }
+            if inbox.is_empty() {
+                inbox.lost_latches = BTreeMap::new();
             }
         });
     }

@@ -78,15 +78,22 @@ pub fn take_lost(key: Key<'_>) -> Option<Lost> {
     })?
 }
 
-/// Whether a closed latch was removed from a key, and its notice is new.
+/// Whether a closed latch was removed from a key, and its notice is not processed.
 pub fn has_lost_latch(key: Key<'_>) -> bool {
-    let is_it = |lost: &mut Lost| lost.is_lost_latch();
-    INBOX.try_with(|inbox| inbox.lost_latches(key).any(is_it)).unwrap_or(false)
+    let is_lost = |lost: &mut Lost| lost.is_lost_latch();
+    INBOX.try_with(|inbox| inbox.lost_latch(key).is_some_and(is_lost)).unwrap_or(false)
 }
 
-/// A record has made a latch under a key: the new notices about its removal are about former ones.
+/// A record has made a latch under a key: a notice about its removal is about a former one.
 pub fn forget_lost_latch(key: Key<'_>) {
-    INBOX.try_with(|inbox| inbox.lost_latches(key).for_each(Lost::forget_latch));
+    INBOX.try_with(|inbox| {
+        if let Some(lost) = inbox.lost_latch(key) {
+            lost.forget_latch();
+        }
+        if !inbox.lost_latches.is_empty() {
+            inbox.lost_latches.remove(&(key.db, key.name.into()));
+        }
+    });
 }
 
 /// Lends the values that were unlinked.
@@ -101,18 +108,24 @@ pub fn with_lost<R>(read: impl for<'a> FnOnce(Vec<&'a Lost>) -> R) -> Option<R> 
 }
 
 impl Inbox {
-    /// The values of new notices about a key, if any of them may be a closed latch. O(n) in the new notices then: such
-    /// a latch is rare.
-    fn lost_latches(&mut self, key: Key<'_>) -> impl Iterator<Item = &mut Lost> {
-        let all = self.new.iter_mut().filter(|_| self.has_lost_latch);
-        all.filter_map(move |(_, notice)| match notice {
-            Notice::Unlinked { db, name, lost: Some(lost), .. }
-                if *db == key.db && **name == *key.name =>
-            {
-                Some(&mut **lost)
+    /// The value of the last notice about the removal of a closed latch from a key. O(log n) where it is new.
+    fn lost_latch(&mut self, key: Key<'_>) -> Option<&mut Lost> {
+        if self.lost_latches.is_empty() {
+            return None;
+        }
+        let number = *self.lost_latches.get(&(key.db, key.name.into()))?;
+        let found = self.new.binary_search_by_key(&number, |(number, _)| *number);
+        let notice = match found {
+            Ok(at) => self.new.get_mut(at),
+            Err(_) => {
+                let mut rest = self.waiting.values_mut().flatten().chain(&mut self.at_gate);
+                rest.find(|(other, _)| *other == number)
             }
+        };
+        match notice {
+            Some((_, Notice::Unlinked { lost: Some(lost), .. })) => Some(lost),
             _ => None,
-        })
+        }
     }
 
     /// The last notices, latest first.

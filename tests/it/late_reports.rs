@@ -258,3 +258,15 @@ fn the_await_that_finds_the_time_to_live_of_a_latch_over_gets_broken() {
     assert!(format!("{:?}", replies[2]).contains("BROKEN"), "{:?}", replies[2]);
     server.left_over_check();
 }
+
+#[test]
+fn a_latch_that_is_lost_while_the_server_refuses_writes_is_broken() {
+    let server = Server::start();
+    server.ask("DLATCH.INIT k 1").int();
+    server.ask("PEXPIRE k 50").int();
+    server.ask("CONFIG SET min-replicas-to-write 1").ok();
+    wait_until("the end of the key", || server.keys() == 0);
+    refused(&server, "DLATCH.AWAIT k", "BROKEN");
+    server.ask("CONFIG SET min-replicas-to-write 0").ok();
+    server.left_over_check();
+}

@@ -3,7 +3,7 @@
 //! A late copy of such a request must do nothing. The memory keeps a fingerprint of 128 bits for each request and none
 //! of its strings, so an id of any length costs some 48 bytes. To note, find or drop a request is O(1), and no
 //! operation moves a whole table. Entries are in chunks, oldest first. The hash table grows and shrinks by one bucket
-//! at a time (see [`crate::buckets`]). Calls that found nothing to do have a table of their own.
+//! at a time (see [`crate::buckets`]). CANCEL calls for unknown requests have a table of their own.
 
 use crate::buckets::{Buckets, Chain as _};
 use crate::ids::{ALONE, HoldId};
@@ -118,7 +118,7 @@ pub struct SpentRequests {
     log: Log,
     /// The entries that are remembered, by fingerprint.
     by_print: Buckets<RequestNumber>,
-    /// Calls that found nothing to do.
+    /// CANCEL calls for unknown requests.
     unmatched: Unmatched,
 }
 

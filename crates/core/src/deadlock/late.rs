@@ -144,10 +144,24 @@ impl Machine {
         }
     }
 
-    fn searches_late(&self) -> bool {
+    pub(super) fn searches_late(&self) -> bool {
         self.settings.deadlock_detection
             && self.settings.deadlock_recheck_ms > 0
             && self.regime.is_primary()
+    }
+
+    /// A path that came back does not lead back any more. So the round may have missed a cycle behind it: it counts as
+    /// not whole.
+    pub(super) fn doubt_round(&mut self) {
+        self.late.seen = None;
+        if let Some(round) = &mut self.late.round {
+            round.is_unsure = true;
+        }
+    }
+
+    /// Rests after `looks` looks.
+    pub(super) fn rest_after(&mut self, looks: usize, now: Instant) {
+        self.late.rests_until = Instant(now.0 + looks as u64 * REST_US);
     }
 
     /// When the tick continues to search; `None` while there is nothing to search, or a cycle waits for the gate.

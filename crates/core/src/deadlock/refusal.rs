@@ -53,9 +53,15 @@ impl Machine {
 
     /// In the tick: refuses the youngest wait of the cycle that was found, if it is still there; `false` if none was.
     pub(crate) fn tell_cycle(&mut self, turn: &mut Turn<'_>) -> bool {
-        let Some(found) = self.late.found.take() else { return false };
+        let Some(found) = self.late.found.take().filter(|_| self.searches_late()) else {
+            return false;
+        };
         self.searched += found.len() as u64;
-        let Some(cycle) = self.verified(&found, turn.now) else { return true };
+        self.rest_after(found.len(), turn.now.mono);
+        let Some(cycle) = self.verified(&found, turn.now) else {
+            self.doubt_round();
+            return true;
+        };
         let since = |spot: &Spot| spot.find(&self.waits).map(|waiter| (waiter.since, waiter.seq));
         let youngest = cycle.iter().enumerate().max_by_key(|(_, spot)| since(spot));
         let Some((at, &Spot { slot, .. })) = youngest else { return true };

@@ -1,5 +1,5 @@
-//! Ids of calls that found nothing to do. Any client can make as many as it likes, so they have a small memory of their
-//! own, and do not push out the ids of requests that did something.
+//! Ids of CANCEL calls that found nothing to cancel. Any client can make as many as it likes, so they have a small
+//! memory of their own, and do not push out the ids of requests.
 
 use super::{Limits, Print, Use};
 use crate::shares::{Shares, User};
@@ -29,7 +29,7 @@ pub(super) struct Unmatched {
 impl Unmatched {
     /// Whether a use belongs here. Replicas and readers of files decide as the server that noted it.
     pub fn takes(what: Use) -> bool {
-        matches!(what, Use::Cancelled(0) | Use::PassedOver)
+        matches!(what, Use::Cancelled(0))
     }
 
     pub fn len(&self) -> usize {

@@ -107,13 +107,19 @@ impl Machine {
     /// After a call may have joined the queue of `key`: its lease ends before those for which no call waits. So does an
     /// unclaimed grant, because the end of that decides whether the waiters of its connection count.
     pub(crate) fn note_awaited(&mut self, key: Key<'_>, resource: &Resource) {
-        if !self.leases.is_awaited(resource.key_id)
+        if resource.key_id != KeyId::NONE
+            && !self.leases.is_awaited(resource.key_id)
             && (resource.has_unclaimed()
                 || self.waits.queue_of(key).is_some()
                 || self.waits.observers_of(key).is_some())
         {
             self.leases.set_awaited(resource.key_id);
         }
+    }
+
+    /// A call waits for the key of this resource from now on.
+    pub(crate) fn note_wait_for(&mut self, resource: &Resource) {
+        self.leases.set_awaited(resource.key_id);
     }
 
     /// Updates the lease index from the new state of a resource.

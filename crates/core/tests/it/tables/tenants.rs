@@ -49,7 +49,6 @@ fn ids_without_a_request_erase_nobodys_retry_protection() {
     assert_eq!(lock(&mut world, "other", cancel(b"lost")).reply, Some(Outcome::Count(0)));
     for n in 0..1_000_u32 {
         let _ = lock(&mut world, "mal", cancel(&n.to_be_bytes()));
-        let _ = lock(&mut world, "mal", release(format!("no hold {n}").as_bytes()));
     }
     assert!(world.machine.spent().len() <= MOST + MOST / 16, "the memory is limited");
     assert_eq!(code(&lock(&mut world, "other", acquire(b"request"))), Some(ErrorCode::Spent));
