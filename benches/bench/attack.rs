@@ -12,7 +12,7 @@ use std::{
 use crate::{
     meter::CpuMeter,
     report::{self, Table},
-    stats::{Sample, digits},
+    stats::Sample,
     support::{Reply as _, Server},
     wire::{Batch, Wire},
 };
@@ -295,7 +295,7 @@ fn attack(server: &Server, deeds: &[Deed], victim: Victim) -> Attack {
             });
         }
         let turns = turns(server, victim, end);
-        (turns, (meter.read() - used).as_secs_f64() / begun.elapsed().as_secs_f64())
+        (turns, meter.read().saturating_sub(used).as_secs_f64() / begun.elapsed().as_secs_f64())
     });
     let (turns, cpu) = turns;
     Attack { turns, cpu, done: done.iter().map(|done| done.load(Relaxed)).collect() }
@@ -329,7 +329,9 @@ fn turns(server: &Server, victim: Victim, end: Instant) -> Sample {
         } else {
             due
         };
-        calls.iter().for_each(|call| wire.run(call));
+        for call in &calls {
+            wire.run(call);
+        }
         times.push(from.elapsed().as_secs_f64() * 1e3);
     }
     Sample::new(times)

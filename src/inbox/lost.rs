@@ -114,13 +114,11 @@ impl Inbox {
             return None;
         }
         let number = *self.lost_latches.get(&(key.db, key.name.into()))?;
-        let found = self.new.binary_search_by_key(&number, |(number, _)| *number);
-        let notice = match found {
-            Ok(at) => self.new.get_mut(at),
-            Err(_) => {
-                let mut rest = self.waiting.values_mut().flatten().chain(&mut self.at_gate);
-                rest.find(|(other, _)| *other == number)
-            }
+        let notice = if let Ok(at) = self.new.binary_search_by_key(&number, |(number, _)| *number) {
+            self.new.get_mut(at)
+        } else {
+            let mut rest = self.waiting.values_mut().flatten().chain(&mut self.at_gate);
+            rest.find(|(other, _)| *other == number)
         };
         match notice {
             Some((_, Notice::Unlinked { lost: Some(lost), .. })) => Some(lost),
