@@ -3,7 +3,7 @@
 
 use std::{
     cell::RefCell,
-    io::{Read as _, Write as _},
+    io::{ErrorKind, Read as _, Write as _},
     net::{Shutdown, TcpStream},
     time::Duration,
 };
@@ -99,7 +99,10 @@ impl Wire {
         let mut left = batch.answers.len();
         let mut filled = 0;
         while left > 0 {
-            let n = self.0.read(&mut buffer[filled..]).expect("the server answers");
+            let n = match self.0.read(&mut buffer[filled..]) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                read => read.expect("the server answers"),
+            };
             assert!(n > 0, "the server closed the connection");
             filled += n;
             let mut used = 0;
