@@ -1,6 +1,6 @@
 //! Checks the slots of waiting keys. In a cluster, a slot can move to another node without an event for keys that
-//! have waiters but no value. So all waiting keys are checked once a second, a few queues at a time. Very many take
-//! longer: 10 ms for each 1,000.
+//! have waiters but no value. So all waiting keys are checked once a second, a few queues at a time. Above
+//! 100,000 queues a check of all takes longer: 10 ms for each 1,000.
 
 use dlock_core::ids::QueueId;
 use dlock_core::key::Key;

@@ -21,7 +21,7 @@ impl Senders {
             api!(RedisModule_Call(ctx.as_ptr(), c"ACL".as_ptr(), c"Ec".as_ptr(), c"USERS".as_ptr()))
         };
         let reply = Reply(NonNull::new(reply)?);
-        // Made once: there can be very many users.
+        // Made once, not for each user.
         let [restore, asking, key, ttl, payload] =
             [b"RESTORE", &b"RESTORE-ASKING"[..], key, b"0", b""].map(OwnedName::new);
         let calls = [&restore, &asking]

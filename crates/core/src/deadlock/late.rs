@@ -211,8 +211,8 @@ impl Machine {
             late.round = Some(round);
         }
         self.searched += looks as u64;
-        late.rests_until = Instant(now.mono.0 + looks as u64 * REST_US);
         self.late = late;
+        self.rest_after(looks, now.mono);
         true
     }
 }
@@ -239,7 +239,7 @@ impl Round {
                 self.begin_queue(machine);
                 return (None, false);
             }
-            // Very many of these are not freed in one go.
+            // One at a time: to free a large map takes too long for one step.
             return (None, self.passed.pop_first().is_none());
         };
         let found = match frame.next {

@@ -249,9 +249,9 @@ impl Machine {
             self.inspect(turn, id);
             return;
         }
-        // It ends the holds of the database, and with them what nobody waits for now.
+        // Waiters without a connection end with the holds of the database.
         for slot in self.waits.absent_in(id).collect::<Slots>() {
-            self.drop_absent(slot);
+            self.remove_waiter(slot);
         }
         let was = Key { db: flush.now_in(db), name: &name };
         let is_gone = matches!(turn.keys.get(was), Lookup::Missing);

@@ -35,7 +35,7 @@ impl Lost {
         Self::with(resource, key, prints, false)
     }
 
-    /// As [`Lost::of`], in O(1), for a value with very many parts. The shell calls [`Lost::bring`] when the server
+    /// As [`Lost::of`], in O(1), for a large value. The shell calls [`Lost::bring`] when the server
     /// frees it. The server does not free a value that lives on under another name.
     pub fn of_large(resource: &Resource, key: Key<'_>, prints: Prints) -> Self {
         Self::with(resource, key, prints, true)

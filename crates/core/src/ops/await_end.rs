@@ -67,9 +67,7 @@ impl Machine {
         };
         let waiter = nameless(turn.caller.client, wait_state, turn.now.mono, ask);
         let slot = self.waits.join_observers(key, kind, token, waiter);
-        if let Lookup::Here(resource) = turn.keys.get(key) {
-            self.note_awaited(key, resource);
-        }
+        self.note_wait_for(turn.keys, key);
         turn.fx.parked = self.note_waiter(slot);
     }
 

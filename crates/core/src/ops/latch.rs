@@ -134,8 +134,8 @@ impl Machine {
         };
         // Its end may have passed unnoticed while writes are refused. A client that asks then gets no second message:
         // in the view the latch has ended already.
-        let Lookup::Here(resource) = turn.keys.get(key) else { return };
-        self.note_wait_for(resource);
+        debug_assert!(matches!(turn.keys.get(key), Lookup::Here(_)));
+        self.note_wait_for(turn.keys, key);
         let ask = WaitRequest { demand: Demand::Open, ..WaitRequest::default() };
         let waiter = nameless(turn.caller.client, wait_state, turn.now.mono, ask);
         turn.fx.reply = self.park_nameless(Kind::Latch, key, waiter, turn.fx).err();

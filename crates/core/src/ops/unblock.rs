@@ -26,7 +26,7 @@ impl Machine {
             }
         };
         for &slot in &some {
-            self.drop_absent(slot);
+            self.remove_waiter(slot);
         }
         turn.fx.reply = Some(Outcome::Count(some.len() as u64));
     }

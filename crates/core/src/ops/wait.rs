@@ -113,14 +113,9 @@ impl Machine {
                 return true;
             }
             let Some(slot) = self.waits.absent_of_largest() else { return false };
-            self.drop_absent(slot);
+            self.remove_waiter(slot);
         }
         self.waits.len().saturating_add(more) <= self.settings.max_waiters
-    }
-
-    /// Removes a waiter that is absent and blocks no other.
-    pub(crate) fn drop_absent(&mut self, slot: WaiterSlot) {
-        self.remove_waiter(slot);
     }
 
     /// A later call takes over the queue entry of an earlier one.

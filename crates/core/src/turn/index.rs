@@ -9,6 +9,7 @@ use crate::machine::Machine;
 use crate::state::hold::Hold;
 use crate::state::lock::Lock;
 use crate::state::resource::{Body, Resource};
+use crate::store::{Lookup, Store};
 use crate::time::{LeaseInstant, Millis};
 use crate::turn::Step;
 use crate::turn::binding::orphan;
@@ -117,9 +118,11 @@ impl Machine {
         }
     }
 
-    /// A call waits for the key of this resource from now on.
-    pub(crate) fn note_wait_for(&mut self, resource: &Resource) {
-        self.leases.set_awaited(resource.key_id);
+    /// A call waits for `key` from now on: see [`Machine::note_awaited`].
+    pub(crate) fn note_wait_for(&mut self, keys: &mut dyn Store, key: Key<'_>) {
+        if let Lookup::Here(resource) = keys.get(key) {
+            self.leases.set_awaited(resource.key_id);
+        }
     }
 
     /// Updates the lease index from the new state of a resource.

@@ -6,7 +6,6 @@ use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::queues::waiter::{Demand, NewWaiter, Position, WaitRequest, WaitState};
 use crate::state::fair::QueueEntry;
-use crate::store::Lookup;
 use crate::turn::Turn;
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -59,9 +58,7 @@ impl Machine {
                 };
                 self.waits.join(key, Kind::Lock, new_waiter)
             };
-            if let Lookup::Here(resource) = turn.keys.get(key) {
-                self.note_awaited(key, resource);
-            }
+            self.note_wait_for(turn.keys, key);
             turn.fx.note(key, Event::Wait);
             members.push(slot);
         }

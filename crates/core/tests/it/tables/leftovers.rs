@@ -150,7 +150,7 @@ fn ask(world: &mut World, key: &[u8], owner: &[u8], mode: Mode, queue_ms: Option
     let _ = world.ask(caller, Op::Rw(RwOp::Acquire(RwAcquire { acquire, mode })));
 }
 
-/// The key `k` has very many readers.
+/// The key `k` has more readers than one step serves.
 fn world_of_readers() -> World {
     let mut world = World::new(Settings::default(), 1_000_000 * MS);
     world.set_portion(4);
