@@ -63,7 +63,7 @@ fn line(found: &Finding, width: usize) -> String {
 
 const fn word(status: Status) -> &'static str {
     match status {
-        Status::Ok => "ok",
+        Status::Good => "ok",
         Status::Warn => "warn",
         Status::Fail => "FAIL",
         Status::NotChecked => "not checked",

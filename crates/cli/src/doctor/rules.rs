@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use self::Status::{Fail, Good, NotChecked, Warn};
 use crate::text::plural;
 
 /// All servers of one URL.
@@ -38,12 +39,11 @@ impl Facts {
 /// How a check ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    Ok,
+    Good,
     Warn,
     Fail,
     NotChecked,
 }
-use Status::{Fail, NotChecked, Ok as Good, Warn};
 
 /// The result of one check of one server.
 #[derive(Debug)]
@@ -63,6 +63,10 @@ struct Report<'a> {
 }
 
 impl Report<'_> {
+    fn must(&mut self, check: &'static str, holds: bool, text: String, fix: &str) {
+        self.add(if holds { Good } else { Fail }, check, text, fix);
+    }
+
     fn add(&mut self, status: Status, check: &'static str, text: String, fix: &str) {
         let fix = if status == Good { String::new() } else { fix.to_owned() };
         self.all.push(Finding { status, check, server: self.server.to_owned(), text, fix });
@@ -70,42 +74,39 @@ impl Report<'_> {
 }
 
 /// Checks that locks survive a failover if `confirm` replicas (at least 1) confirm each grant and each renewal, and the
-/// longest lease is `lease_ms`. The set-up fits if each finding is `Ok` or `Warn`.
+/// longest lease is `lease_ms`. The set-up fits if each finding is `Good` or `Warn`.
 pub fn check(setup: &Setup, confirm: u64, lease_ms: u64) -> Vec<Finding> {
     let mut all = Vec::new();
+    let address = |group: &[Server]| group.first().map_or("", |server| &server.address).to_owned();
     for group in &setup.groups {
+        let primary = address(group);
         let first = group.iter().find_map(|server| server.facts.as_ref().ok());
-        for (at, Server { address, facts }) in group.iter().enumerate() {
-            let mut report = Report { server: address, all: &mut all };
-            if at == 0 {
-                majority(&mut report, group.len() as u64, confirm);
-            }
-            match (facts, first) {
-                (Ok(facts), Some(first)) => {
-                    roles(&mut report, facts, at == 0);
-                    module(&mut report, facts, first);
-                    settings(&mut report, facts, first, [confirm, lease_ms]);
-                    persistence(&mut report, facts);
-                }
-                (facts, _) => unreached(&mut report, facts),
-            }
-        }
+        let mut report = Report { server: &primary, all: &mut all };
+        majority(&mut report, group.len() as u64, confirm);
+        each(group, &mut all, |report, facts| {
+            let first = first.unwrap_or(facts);
+            roles(report, facts, report.server == primary);
+            module(report, facts, first);
+            settings(report, facts, first, [confirm, lease_ms]);
+            persistence(report, facts);
+        });
     }
-    let primary = setup.groups.iter().flatten().next().map_or("", |server| &server.address);
-    for Server { address, facts } in &setup.sentinels {
-        let mut report = Report { server: address, all: &mut all };
-        match facts {
-            Ok(facts) => sentinel(&mut report, facts, primary),
-            facts => unreached(&mut report, facts),
-        }
-    }
+    let primary = setup.groups.first().map_or(String::new(), |group| address(group));
+    each(&setup.sentinels, &mut all, |report, facts| sentinel(report, facts, &primary));
     all
 }
 
-fn unreached(report: &mut Report, facts: &Result<Facts, String>) {
-    let why = facts.as_ref().err().map_or("", String::as_str);
-    let fix = "run dlock doctor on a machine that reaches it";
-    report.add(NotChecked, "reachable", format!("no answer: {why}"), fix);
+fn each(servers: &[Server], all: &mut Vec<Finding>, rules: impl Fn(&mut Report, &Facts)) {
+    for Server { address, facts } in servers {
+        let mut report = Report { server: address, all };
+        match facts {
+            Ok(facts) => rules(&mut report, facts),
+            Err(why) => {
+                let fix = "run dlock doctor on a machine that reaches it";
+                report.add(NotChecked, "reachable", format!("no answer: {why}"), fix);
+            }
+        }
+    }
 }
 
 /// Two sets of n + 1 servers must share one: then two primaries cannot both have their grants confirmed.
@@ -138,10 +139,10 @@ fn roles(report: &mut Report, facts: &Facts, is_primary: bool) {
     };
     report.add(status, "role", text.to_owned(), fix);
     let count = facts.number("connected_slaves").unwrap_or_default();
-    let status = if is_primary || count == 0 { Good } else { Fail };
-    let note = if status == Good { "" } else { " of its own, not counted" };
+    let is_leaf = is_primary || count == 0;
+    let note = if is_leaf { "" } else { " of its own, not counted" };
     let text = format!("has {}{note}", plural(count, "replica"));
-    report.add(status, "replicas", text, "make them replicas of the primary with REPLICAOF");
+    report.must("replicas", is_leaf, text, "make them replicas of the primary with REPLICAOF");
 }
 
 fn module(report: &mut Report, facts: &Facts, first: &Facts) {
@@ -150,11 +151,10 @@ fn module(report: &mut Report, facts: &Facts, first: &Facts) {
         let text = "the dlock module is not loaded".to_owned();
         return report.add(Fail, "module", text, "start the server with loadmodule");
     }
-    let (status, text) = match other {
-        other if other == version || other.is_empty() => (Good, format!("dlock {version}")),
-        other => (Fail, format!("dlock {version}, another server has {other}")),
-    };
-    report.add(status, "module", text, "load one version on all servers");
+    let is_same = version == other || other.is_empty();
+    let note = if is_same { String::new() } else { format!(", but {other} on another server") };
+    let text = format!("dlock {version}{note}");
+    report.must("module", is_same, text, "load one version on all servers");
     let (status, text) = match facts.number("dlock_records_refused") {
         Some(0) => (Good, "no record was refused".to_owned()),
         Some(count) => (Fail, format!("is diverged: {} refused", plural(count, "record"))),
@@ -209,26 +209,22 @@ fn hidden(report: &mut Report, check: &'static str, settings: &str) {
 
 fn sentinel(report: &mut Report, facts: &Facts, primary: &str) {
     let named = format!("{}:{}", facts.get("ip"), facts.get("port"));
-    let status = if named == primary { Good } else { Fail };
-    let text = format!("names the primary {named}");
-    report.add(status, "sentinel-primary", text, "check again after the failover");
     let number = |name| facts.number(name).unwrap_or_default();
     let (known, quorum) = (1 + number("num-other-sentinels"), number("quorum"));
-    let status = if known < 3 { Fail } else { Good };
-    let text = format!("{} for this primary", plural(known, "Sentinel"));
-    report.add(status, "sentinels", text, "run at least 3 Sentinels");
-    let status = if 2 * quorum > known { Good } else { Fail };
-    let fix = format!("SENTINEL SET {} quorum {}", facts.get("name"), known / 2 + 1);
-    report.add(status, "quorum", format!("the quorum is {quorum} of {known}"), &fix);
-    let (status, said) = match facts.get("ckquorum") {
-        "" => (Good, "OK"),
-        error => (Fail, error),
-    };
-    let text = format!("CKQUORUM says {said}");
-    report.add(status, "ckquorum", text, "start the missing Sentinels");
-    let time = facts.get("down-after-milliseconds");
-    let text = format!("down-after-milliseconds is {time}");
-    report.add(Good, "down-after-milliseconds", text, "");
+    let error = facts.get("ckquorum");
+    let said = if error.is_empty() { "OK" } else { error };
+    let down_after = facts.get("down-after-milliseconds");
+    let set_quorum = format!("SENTINEL SET {} quorum {}", facts.get("name"), known / 2 + 1);
+    let text = format!("names the primary {named}");
+    report.must("sentinel-primary", named == primary, text, "check again after the failover");
+    let count = format!("{} for this primary", plural(known, "Sentinel"));
+    report.must("sentinels", known >= 3, count, "run at least 3 Sentinels");
+    let share = format!("the quorum is {quorum} of {known}");
+    report.must("quorum", 2 * quorum > known, share, &set_quorum);
+    let said = format!("CKQUORUM says {said}");
+    report.must("ckquorum", error.is_empty(), said, "start the missing Sentinels");
+    let time = format!("down-after-milliseconds is {down_after}");
+    report.must("down-after-milliseconds", true, time, "");
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ fn group(primary: &str, replicas: &[&str]) -> Vec<Server> {
 const SENTINEL: &str =
     "name=locks ip=p port=1 num-other-sentinels=2 quorum=2 down-after-milliseconds=500";
 
-/// `status server check` of each finding that is not `Ok`.
+/// `status server check` of each finding that is not `Good`.
 fn problems(setup: &Setup, confirm: u64, lease_ms: u64) -> Vec<String> {
     let all = check(setup, confirm, lease_ms);
     assert!(all.iter().all(|found| found.fix.is_empty() == (found.status == Good)), "{all:?}");
