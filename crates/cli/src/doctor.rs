@@ -33,7 +33,8 @@ pub async fn doctor(tls: &Tls, url: &str, args: &Doctor) -> Result<Ending, Failu
     let target = Target::parse(url).map_err(|error| Failure::new(USAGE, error.to_string()))?;
     let setup = collect::collect(&target, connect::certificates(tls)?.as_ref()).await;
     let lease_ms = u64::try_from(args.lease.as_millis()).unwrap_or(u64::MAX);
-    let all = rules::check(&setup, args.replicas, lease_ms);
+    let replicas = args.replicas.or(target.replicas).unwrap_or(1);
+    let all = rules::check(&setup, replicas, lease_ms);
     let found = json!({ "checks": all.iter().map(as_json).collect::<Vec<_>>() });
     let count = |status| all.iter().filter(|found| found.status == status).count() as u64;
     let (failed, open) = (count(Status::Fail), count(Status::NotChecked));

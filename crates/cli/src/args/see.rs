@@ -38,9 +38,9 @@ Exit codes, for probes:
 #[derive(Debug, Args)]
 #[command(override_usage = "dlock doctor [OPTIONS]", after_help = DOCTOR_HELP)]
 pub struct Doctor {
-    /// Number of replicas that must confirm each grant and each renewal
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    pub replicas: u64,
+    /// Number of replicas that must confirm each grant and each renewal (default: replicas=N of the URL, else 1)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub replicas: Option<u64>,
 
     /// The longest lease of the clients
     #[arg(long, value_name = "DURATION", default_value = "30", value_parser = lease)]

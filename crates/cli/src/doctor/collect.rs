@@ -28,7 +28,7 @@ impl Server {
 
 /// Asks all servers of the URL, one after the other.
 pub async fn collect(target: &Target, tls: Option<&TlsCertificates>) -> Setup {
-    let Target { nodes, sentinels, name, is_cluster } = target;
+    let Target { nodes, sentinels, name, is_cluster, .. } = target;
     let mut setup = Setup::default();
     if *is_cluster {
         for seed in nodes {

@@ -115,7 +115,7 @@ fn majority(report: &mut Report, servers: u64, confirm: u64) {
     let (status, note, fix) = if have > servers {
         (Fail, ", too few", format!("run {} replicas", 2 * confirm))
     } else if 2 * have <= servers {
-        let fix = format!("let {least} replicas confirm: check with --replicas {least}");
+        let fix = format!("write replicas={least} into the URL of the clients");
         (Fail, ", no majority", fix)
     } else if have == servers {
         (Warn, ": if one is down, there are no grants", "add a replica".to_owned())

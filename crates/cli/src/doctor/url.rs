@@ -17,18 +17,28 @@ pub struct Target {
     /// What Sentinels call the primary.
     pub name: String,
     pub is_cluster: bool,
+    /// How many replicas confirm the grants of a client with this URL.
+    pub replicas: Option<u64>,
 }
 
 impl Target {
     /// Reads a URL that the client accepts: the client has better messages about others.
     pub fn parse(url: &str) -> RedisResult<Self> {
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-        let mut target = Self { is_cluster: scheme.ends_with("-cluster"), ..Self::default() };
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let get = |name: &str| {
+            let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            pairs.find(|(of, value)| *of == name && !value.is_empty()).map(|(_, value)| value)
+        };
+        let mut target = Self {
+            is_cluster: scheme.ends_with("-cluster"),
+            replicas: get("replicas").and_then(|number| number.parse().ok()),
+            ..Self::default()
+        };
         let Some((scheme, kind)) = scheme.split_once('-') else {
             target.nodes.push(url.into_connection_info()?);
             return Ok(target);
         };
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (user, hosts) = hosts.split_at(hosts.rfind('@').map_or(0, |at| at + 1));
         let infos = |scheme: &str, user: &str| {
@@ -38,10 +48,6 @@ impl Target {
         };
         target.nodes = infos(scheme, user)?;
         if kind == "sentinel" {
-            let get = |name: &str| {
-                let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-                pairs.find(|(of, value)| *of == name && !value.is_empty()).map(|(_, value)| value)
-            };
             let tls = get("sentinel_tls");
             let scheme = tls.map_or(scheme, |tls| if tls == "yes" { "rediss" } else { "redis" });
             let user = get("sentinel_password").map(|password| {
@@ -125,6 +131,19 @@ mod tests {
             assert_eq!(target.name, "main", "{url}");
             assert_eq!(text(&target.sentinels[0]), sentinel, "{url}");
             assert_eq!(text(&target.nodes[0]), node, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_url_names_how_many_replicas_confirm() {
+        for (url, replicas) in [
+            ("redis://h", None),
+            ("redis://h/1?replicas=2", Some(2)),
+            ("unix:///s?user=u&replicas=2", Some(2)),
+            ("redis-cluster://a:1,b:2?replicas=1", Some(1)),
+            ("redis-sentinel://a/main?replicas=3&sentinel_password=x", Some(3)),
+        ] {
+            assert_eq!(Target::parse(url).unwrap().replicas, replicas, "{url}");
         }
     }
 

@@ -85,6 +85,10 @@ fn a_group_fits_until_one_thing_is_missing() {
     let more = output(primary, &["doctor", "--replicas", "2"]);
     assert_eq!((more.code, problems(&more).len()), (1, 4), "{more:?}");
     assert!(more.stdout.contains("if one is down, there are no grants: add a replica"), "{more:?}");
+    let url = format!("{}?replicas=2", primary.url());
+    let of_url = output(primary, &["--url", &url, "doctor"]);
+    assert_eq!((of_url.code, of_url.stdout), (1, more.stdout));
+    assert_eq!(output(primary, &["--url", &url, "doctor", "--replicas", "1"]).code, 0);
 }
 
 #[test]
@@ -169,7 +173,7 @@ fn sentinels_agree_and_know_lost_replicas() {
     let one = good().and(&["replica-announce-ip", "127.1"]).replica_of(&primary).start();
     let mut two = good().replica_of(&primary).start();
     let sentinels = Sentinels::with().requirepass("pass-word").start(3, &primary, 2);
-    let url = format!("{}?sentinel_password=pass-word", sentinels.url());
+    let url = format!("{}?sentinel_password=pass-word&replicas=1", sentinels.url());
     let doctor = || output(&primary, &["--url", &url, "doctor"]);
     let good = doctor();
     assert_eq!((good.code, problems(&good)), (0, vec![]), "{good:?}");

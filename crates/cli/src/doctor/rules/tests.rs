@@ -45,13 +45,13 @@ fn grants_must_be_on_a_majority() {
         (0, 1, Fail, "run 2 replicas"),
         (1, 1, Warn, "add a replica"),
         (2, 1, Good, ""),
-        (3, 1, Fail, "let 2 replicas confirm: check with --replicas 2"),
+        (3, 1, Fail, "write replicas=2 into the URL of the clients"),
         (1, 2, Fail, "run 4 replicas"),
         (2, 2, Warn, "add a replica"),
         (3, 2, Good, ""),
-        (4, 1, Fail, "let 2 replicas confirm: check with --replicas 2"),
+        (4, 1, Fail, "write replicas=2 into the URL of the clients"),
         (4, 2, Good, ""),
-        (5, 2, Fail, "let 3 replicas confirm: check with --replicas 3"),
+        (5, 2, Fail, "write replicas=3 into the URL of the clients"),
     ] {
         let setup = Setup { groups: vec![group("", &vec![""; replicas])], sentinels: Vec::new() };
         let all = check(&setup, confirm, 0);
