@@ -147,7 +147,7 @@ impl Hold {
         };
         self.core.registry.apply(&self.tracked, change);
         self.core.registry.renew_by(renew_at);
-        if reply.is_accepted() {
+        if reply.is_accepted() || reply == RenewalReply::Unconfirmed {
             // A sibling may have been granted after this renewal was sent.
             self.core.registry.not_after(&self.siblings(), renewal.until());
         }

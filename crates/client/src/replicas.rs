@@ -90,6 +90,8 @@ struct LastWait {
     /// Which of those that have begun, from 1.
     number: u64,
     acknowledged: u32,
+    wanted: u32,
+    on_disk: bool,
 }
 
 impl Routes {
@@ -128,19 +130,25 @@ impl Live {
     ///
     /// `Replicas`: fewer have it in time. Another kind: the connection does not answer.
     pub(crate) async fn confirm(&mut self, replicas: Replicas) -> Result<(), Error> {
+        // A connection that does not answer delays no task by more than that, however many wait for each other.
+        let confirmed = timeout(replicas.timeout * 3, self.confirm_in_turn(replicas)).await;
+        confirmed.unwrap_or_else(|_| Err(Error::unavailable("no answer in time")))
+    }
+
+    async fn confirm_in_turn(&mut self, replicas: Replicas) -> Result<(), Error> {
         let confirmations = self.confirmations.clone();
         let before = confirmations.begun.load(Ordering::Acquire);
         let mut last = confirmations.last.lock().await;
-        if last.number <= before {
+        // Not that of a wait for fewer, or for memory instead of disks.
+        let is_alike = (last.on_disk, last.wanted) == (replicas.on_disk, replicas.wanted);
+        if last.number <= before || !is_alike {
             let number = confirmations.begun.fetch_add(1, Ordering::AcqRel) + 1;
             let wait = replicas.request();
-            let answer = timeout(replicas.timeout * 3, self.send(&wait)).await;
-            let reply = answer
-                .map_err(|_| Error::unavailable("no answer in time"))?
-                .and_then(Value::extract_error)
-                .map_err(Error::from_redis)?;
+            let reply = self.send(&wait).await.and_then(Value::extract_error);
+            let acknowledged = acknowledged(&reply.map_err(Error::from_redis)?);
             // Not before the answer: a task that is cancelled here answers for no other one.
-            *last = LastWait { number, acknowledged: acknowledged(&reply) };
+            let Replicas { wanted, on_disk, .. } = replicas;
+            *last = LastWait { number, acknowledged, wanted, on_disk };
         }
         replicas.enough(last.acknowledged)
     }

@@ -29,7 +29,8 @@ impl PendingAcquire {
                 let block_ms = deadline.block_ms(longest);
                 (WaitRequest::Block(block_ms), block_ms)
             };
-            let sent = first.get_or_insert_with(|| self.sent_now()).clone();
+            let now = self.sent_now();
+            let sent = first.get_or_insert(now).clone();
             let replicas = self.replicas();
             let wait_ms = replicas.map_or(0, Replicas::timeout_ms);
             let mut drafts = vec![self.draft(wait)];
@@ -49,6 +50,9 @@ impl PendingAcquire {
                 if let Some(replicas) = replicas {
                     if let Err(error) = replicas.check(&acknowledged?) {
                         return Err(self.unconfirmed(error).await);
+                    }
+                    if self.has_moved() {
+                        return Err(self.begin_again().await);
                     }
                     grant.is_confirmed = true;
                 }

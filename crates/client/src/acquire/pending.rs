@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use dlock_wire::names::{KEYS_MAX, PERMITS_MAX};
 use dlock_wire::reply::quote;
 use redis::Value;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use super::Handle;
 use super::rollback::LEAVE_WITHIN;
@@ -24,9 +24,6 @@ use crate::options::Options;
 use crate::pulse::Pulse;
 use crate::replicas::Replicas;
 use crate::tracked::shared_lease;
-
-/// When to renew a grant whose connection was lost before replicas confirmed it.
-const CONFIRM_AGAIN: Duration = Duration::from_millis(20);
 
 /// What an acquire takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,13 +136,19 @@ pub(crate) struct PendingAcquire {
     pub(super) is_stray: AtomicBool,
     /// A request of it was sent before, and not refused outright.
     pub(super) was_sent: AtomicBool,
+    /// The shared connection that was up when the first request was sent; 0: none was sent.
+    first_over: AtomicU64,
+    /// A later request was sent while another connection was up.
+    has_moved: AtomicBool,
 }
 
 /// A grant, before it is a hold.
 pub(super) struct Grant {
     pub(super) hold: HoldRef,
-    /// The request that begins the lease.
+    /// The request that begins the lease, and the connection to which a binding binds.
     pub(super) sent: Sent,
+    /// The shared connection over which the server last wrote it; 0: another one.
+    pub(super) written_over: u64,
     /// How long the hold lasts after that request was sent.
     pub(super) lasts: Duration,
     /// A message announced it, and no renewal has claimed it.
@@ -184,12 +187,17 @@ impl PendingAcquire {
             may_remain: AtomicBool::new(false),
             is_stray: AtomicBool::new(false),
             was_sent: AtomicBool::new(false),
+            first_over: AtomicU64::new(0),
+            has_moved: AtomicBool::new(false),
         }
     }
 
     /// How many replicas must have the grant.
     pub(super) fn replicas(&self) -> Option<Replicas> {
-        self.options.replicas.or_else(|| Replicas::of(&self.core.ctx.settings))
+        let all = Replicas::of(&self.core.ctx.settings);
+        let own = self.options.replicas;
+        // The larger number: an option does not weaken the setting.
+        own.filter(|own| all.is_none_or(|all| own.wanted >= all.wanted)).or(all)
     }
 
     pub(super) fn key(&self) -> &[u8] {
@@ -198,7 +206,20 @@ impl PendingAcquire {
 
     /// A request is about to be sent, not over the shared connection.
     pub(super) fn sent_now(&self) -> Sent {
-        Sent { at: Moment::now(), over: self.core.routes.pulse(self.key()) }
+        let sent = Sent { at: Moment::now(), over: self.core.routes.pulse(self.key()) };
+        self.note_over(sent.generation());
+        sent
+    }
+
+    /// A request was sent while that shared connection was up.
+    fn note_over(&self, generation: u64) {
+        let first = &self.first_over;
+        if let Err(first) =
+            first.compare_exchange(0, generation, Ordering::Relaxed, Ordering::Relaxed)
+            && first != generation
+        {
+            self.has_moved.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Whether the shared connection that was up then still is.
@@ -222,6 +243,7 @@ impl PendingAcquire {
         if reply.repeated || reply.asked {
             self.is_stray.store(true, Ordering::Relaxed);
         }
+        self.note_over(reply.sent.generation());
         (reply.value, reply.sent)
     }
 
@@ -264,28 +286,48 @@ impl PendingAcquire {
         }
     }
 
-    /// Waits until replicas have the grant, over the connection that wrote it; over another one, it is renewed first.
-    /// None: it has lapsed.
+    /// Waits until replicas have the grant, over the connection that wrote it. None: it has lapsed.
+    ///
+    /// # Errors
+    ///
+    /// `Replicas`: too few have it, and it was released. `Spent`: requests went over several connections, so perhaps to
+    /// several servers. After a failover, the copy may find a grant that has ended at the old primary, where the lock
+    /// had another holder since. Only a new request tells.
     pub(super) async fn confirm(
         &self,
         mut grant: Grant,
         replicas: Replicas,
     ) -> Result<Option<Grant>, Error> {
-        let until = self.core.ctx.retry_until();
-        while !grant.is_confirmed {
-            match self.core.routes.confirm(self.key(), grant.sent.generation(), replicas).await {
-                Ok(()) => grant.is_confirmed = true,
-                Err(error) if is_passing(&error) && Instant::now() < until => {
-                    sleep(CONFIRM_AGAIN).await;
-                    match self.claim(grant).await? {
-                        Some(claimed) => grant = claimed,
-                        None => return Ok(None),
-                    }
-                }
-                Err(error) => return Err(self.unconfirmed(error).await),
+        if grant.written_over == 0 {
+            match self.claim(grant).await? {
+                Some(claimed) => grant = claimed,
+                None => return Ok(None),
             }
         }
-        Ok(Some(grant))
+        if self.has_moved() {
+            return Err(self.begin_again().await);
+        }
+        match self.core.routes.confirm(self.key(), grant.written_over, replicas).await {
+            Ok(()) => {
+                grant.is_confirmed = true;
+                Ok(Some(grant))
+            }
+            Err(error) if error.kind() == ErrorKind::Unavailable => Err(self.begin_again().await),
+            Err(error) => Err(self.unconfirmed(error).await),
+        }
+    }
+
+    /// Its requests went over several connections, and that matters: see [`PendingAcquire::confirm`].
+    pub(super) fn has_moved(&self) -> bool {
+        let is_profile = self.core.ctx.settings.replicas.is_some();
+        let is_stray = || self.is_stray.load(Ordering::Relaxed);
+        is_profile && (is_stray() || self.has_moved.load(Ordering::Relaxed))
+    }
+
+    /// Releases a grant. The error makes the caller begin again.
+    pub(super) async fn begin_again(&self) -> Error {
+        let text = "the connection was lost before replicas had the grant";
+        self.unconfirmed(Error::new(ErrorKind::Spent, text.to_owned())).await
     }
 
     /// Releases a grant that does not count. What is left of that goes on in the background.
@@ -308,12 +350,20 @@ impl PendingAcquire {
         let reply = self.core.routes.exchange(self.key(), &renewal, until).await;
         match reply.map(|reply| self.answered(reply)) {
             Ok((_, mut sent)) => {
+                let written_over = sent.generation();
                 if matches!(hold, HoldRef::Multi { .. }) {
                     // MRENEW binds nothing.
                     sent.over = before.over;
                 }
                 let lasts = self.terms.lease;
-                Ok(Some(Grant { hold, sent, lasts, unclaimed: false, is_confirmed: false }))
+                Ok(Some(Grant {
+                    hold,
+                    sent,
+                    written_over,
+                    lasts,
+                    unclaimed: false,
+                    is_confirmed: false,
+                }))
             }
             Err(error) if error.kind() == ErrorKind::NotHeld => Ok(None),
             Err(error) => Err(error),
@@ -335,9 +385,4 @@ impl PendingAcquire {
         }
         hold
     }
-}
-
-/// The connection was replaced, or it is not that of the write: another one may do.
-fn is_passing(error: &Error) -> bool {
-    error.kind() == ErrorKind::Unavailable
 }

@@ -101,7 +101,8 @@ impl PendingAcquire {
         let lasts = self.core.ctx.settings.announced();
         let Some(hold) = self.announced_hold(id) else { return Ok(None) };
         let certain_for = sent.at.after(certain(lasts)).since(Moment::now());
-        let grant = Grant { hold, sent, lasts, unclaimed: true, is_confirmed: false };
+        let written_over = 0;
+        let grant = Grant { hold, sent, written_over, lasts, unclaimed: true, is_confirmed: false };
         // With a QUEUE of 10 s, at most half of it has passed since the request, unless this process was held up.
         // A message about a named owner may be an old one, of an earlier hold of the same name.
         if is_certain

@@ -101,7 +101,15 @@ impl PendingAcquire {
             (Target::Lock(_), _) => read_or_null(reply)?.and_then(|token| self.lock(token)),
         };
         let lasts = self.terms.lease;
-        Ok(hold.map(|hold| Grant { hold, sent, lasts, unclaimed: false, is_confirmed: false }))
+        let written_over = sent.generation();
+        Ok(hold.map(|hold| Grant {
+            hold,
+            sent,
+            written_over,
+            lasts,
+            unclaimed: false,
+            is_confirmed: false,
+        }))
     }
 
     /// The hold that a message announces.

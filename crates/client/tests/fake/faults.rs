@@ -134,6 +134,30 @@ async fn grants_wait_for_the_replicas_that_the_test_has() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hold_lasts_as_long_as_replicas_confirm_it() {
+    let server = FakeServer::start();
+    server.set_replicas(1);
+    let profile = Client::builder().holds_through_failover(1);
+    let client = server.connect(profile).await.unwrap();
+    let guard = client.lock("k").acquire().await.unwrap();
+    sleep(Duration::from_mins(5)).await;
+    assert_eq!(guard.lost_now(), None);
+    // One round may fail, and the next makes up for it.
+    server.set_replicas(0);
+    sleep(Duration::from_secs(12)).await;
+    server.set_replicas(1);
+    sleep(Duration::from_mins(5)).await;
+    assert_eq!(guard.lost_now(), None);
+    server.set_replicas(0);
+    let start = Instant::now();
+    assert_eq!(guard.lost().await, Lost::Expired);
+    assert!(start.elapsed() <= Duration::from_secs(30));
+    // The server has it still: it accepted all renewals.
+    let other = server.client().await.unwrap();
+    assert!(other.lock("k").try_acquire().await.unwrap().is_none());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_quorum_lock_outlives_one_of_three_servers() {
     let servers = [FakeServer::start(), FakeServer::start(), FakeServer::start()];
     let mut clients = Vec::new();

@@ -54,7 +54,7 @@ pub const DIFFERENCES: &[Difference] = &[
         explains: |_, old, new| {
             let mut rest = parts(new);
             rest.retain(|part| !part.contains(": replaced "));
-            rest == parts(old)
+            new.contains(": replaced ") && rest == parts(old)
         },
         ends: false,
     },
@@ -82,7 +82,7 @@ pub const DIFFERENCES: &[Difference] = &[
         why: "Leases of several keys that end together end in another order, and so their next holders have other \
               tokens: a lease with waiters ends first.",
         explains: |_, old, new| {
-            old.matches("+acquire").count() > 1
+            old.matches("+expire").count() + old.matches("+acquire").count() > 1
                 && parts_without_tokens(old) == parts_without_tokens(new)
         },
         ends: true,
