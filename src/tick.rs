@@ -64,6 +64,11 @@ pub fn after_sleep(ctx: Ctx<'_>) {
     });
 }
 
+/// A replica is online. The server is executing a command of the replica, so the shell is not lent.
+pub fn replica_attached() {
+    let _ = shell::with(|shell| shell.machine.replica_attached(shell::now().mono));
+}
+
 /// What the machine may do in this turn.
 #[derive(Debug, Clone, Copy)]
 pub struct Allowed {

@@ -15,7 +15,7 @@ use super::key::{Content, KeyHandle, Mode};
 use super::name::Name;
 
 /// The events subscribed to. Their numbers are the same in Redis and Valkey (those above 17 are not).
-const EVENTS: [u64; 8] = [
+const EVENTS: [u64; 9] = [
     raw::REDISMODULE_EVENT_EVENTLOOP,
     raw::REDISMODULE_EVENT_CLIENT_CHANGE,
     raw::REDISMODULE_EVENT_FLUSHDB,
@@ -24,6 +24,7 @@ const EVENTS: [u64; 8] = [
     raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD,
     raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
     raw::REDISMODULE_EVENT_FORK_CHILD,
+    raw::REDISMODULE_EVENT_REPLICA_CHANGE,
 ];
 
 /// A value of ours was unlinked since the last RENAME or MOVE was processed. RENAME and MOVE unlink before they
@@ -98,6 +99,15 @@ unsafe extern "C" fn server_event(
                 crate::tick::before_sleep();
             }
             return;
+        }
+        if (event.id, subevent)
+            == (
+                raw::REDISMODULE_EVENT_REPLICA_CHANGE,
+                raw::REDISMODULE_SUBEVENT_REPLICA_CHANGE_ONLINE,
+            )
+        {
+            // At once: a WAIT can be answered in this turn of the loop, and its caller then asks for the quarantine.
+            return crate::tick::replica_attached();
         }
         // SAFETY: the server passes the data that belongs to the event, or null.
         if let Some(notice) = unsafe { notice(event.id, subevent, data) } {

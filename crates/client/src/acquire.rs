@@ -27,6 +27,8 @@ use crate::tracked::TrackedHold;
 
 /// How long after its request was used up an acquire begins again.
 const SPENT: Duration = Duration::from_millis(5);
+/// How long after a grant that came before a quarantine an acquire begins again. A new one waits at the server.
+const QUARANTINE: Duration = Duration::from_millis(100);
 
 /// Acquires what the handle names. None: not granted in time.
 pub(crate) async fn acquire(handle: &Handle, deadline: Deadline) -> Result<Option<Hold>, Error> {
@@ -43,6 +45,9 @@ async fn admitted(handle: &Handle, deadline: Deadline) -> Result<Option<Hold>, E
             // A copy of the request was granted, and that hold ended before its answer came: nothing is held, and the
             // same request id is never granted again.
             Err(error) if error.kind() == ErrorKind::Spent => tokio::time::sleep(SPENT).await,
+            Err(error) if error.kind() == ErrorKind::Quarantine && !deadline.is_over() => {
+                tokio::time::sleep(QUARANTINE).await;
+            }
             outcome => return outcome,
         }
     }

@@ -222,7 +222,7 @@ impl Hold {
         let sent = self.send_all(&requests).await;
         let confirmed = match (&sent, Replicas::of(&self.core.ctx.settings)) {
             (Ok(false), Some(replicas)) => {
-                self.core.routes.confirm(self.key(), over, replicas).await
+                self.core.routes.confirm(self.key(), over, replicas).await.map(drop)
             }
             // Which of the servers that got a copy accepted it is not known.
             (Ok(true), Some(_)) => Err(Error::unavailable("the renewal was sent twice")),

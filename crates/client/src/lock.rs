@@ -57,6 +57,11 @@ handle!(
     "Waits in the queue, and acquires the lock."
 );
 
+/// What an option of a handle demands.
+fn own_replicas(wanted: u32, timeout: Duration, on_disk: bool) -> Replicas {
+    Replicas { wanted, timeout, on_disk, checks_quarantine: false }
+}
+
 impl Lock {
     /// Refuses re-entry: an owner that holds the lock already gets [`Reentry`](crate::ErrorKind::Reentry). Not for
     /// read-write locks, which ignore it.
@@ -84,7 +89,7 @@ impl Lock {
     /// those replicas is promoted. Each such acquire uses a dedicated connection.
     #[must_use]
     pub fn replicas(mut self, replicas: u32, timeout: Duration) -> Self {
-        self.handle.options.replicas = Some(Replicas { wanted: replicas, timeout, on_disk: false });
+        self.handle.options.replicas = Some(own_replicas(replicas, timeout, false));
         self
     }
 
@@ -92,7 +97,7 @@ impl Lock {
     /// (WAITAOF: Redis 7.2, Valkey; all of them with `appendonly yes`).
     #[must_use]
     pub fn replicas_on_disk(mut self, replicas: u32, timeout: Duration) -> Self {
-        self.handle.options.replicas = Some(Replicas { wanted: replicas, timeout, on_disk: true });
+        self.handle.options.replicas = Some(own_replicas(replicas, timeout, true));
         self
     }
 

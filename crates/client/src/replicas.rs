@@ -24,43 +24,87 @@ pub(crate) struct Replicas {
     pub(crate) timeout: Duration,
     /// On their disks (WAITAOF), not only in their memory (WAIT).
     pub(crate) on_disk: bool,
+    /// A grant does not count while the server is in quarantine: a replica that has come over since the grant may have
+    /// confirmed another one, of the primary that it came from.
+    pub(crate) checks_quarantine: bool,
+}
+
+/// The write is on enough replicas.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Confirmed {
+    pub(crate) in_quarantine: bool,
 }
 
 impl Replicas {
     /// What the settings demand of every grant and renewal, if anything.
     pub(crate) fn of(settings: &Settings) -> Option<Self> {
         let timeout = (settings.lease / 6).min(settings.response_timeout / 3).min(WAIT_MAX);
-        settings.replicas.map(|wanted| Self { wanted, timeout, on_disk: false })
+        let checks_quarantine = true;
+        settings.replicas.map(|wanted| Self { wanted, timeout, on_disk: false, checks_quarantine })
     }
 
     pub(crate) fn timeout_ms(self) -> u64 {
         millis(self.timeout).max(1)
     }
 
-    /// The request that waits for them. It covers what the connection wrote before it: the offset that it waits for is
+    /// The requests that wait for them, in this order. WAIT covers what the connection wrote before it: the offset that it waits for is
     /// that of the connection's last write.
-    pub(crate) fn request(self) -> Cmd {
+    pub(crate) fn requests(self) -> Vec<Cmd> {
         let mut wait = redis::cmd(if self.on_disk { "WAITAOF" } else { "WAIT" });
         if self.on_disk {
             wait.arg(1);
         }
         wait.arg(self.wanted).arg(self.timeout_ms());
-        wait
+        let mut requests = vec![wait];
+        if self.checks_quarantine {
+            let mut info = redis::cmd("INFO");
+            info.arg("dlock_keys");
+            requests.push(info);
+        }
+        requests
     }
 
-    /// Whether enough of them have the write, by the reply to WAIT or WAITAOF.
-    pub(crate) fn check(self, reply: &Value) -> Result<(), Error> {
-        self.enough(acknowledged(reply))
+    /// What the replies to [`Replicas::requests`] say.
+    ///
+    /// # Errors
+    ///
+    /// `Replicas`: fewer have the write. Another kind: the server refused a request.
+    pub(crate) fn check(self, replies: Vec<Value>) -> Result<Confirmed, Error> {
+        self.enough(self.read(replies)?)
     }
 
-    fn enough(self, acknowledged: u32) -> Result<(), Error> {
-        let wanted = self.wanted;
+    fn read(self, replies: Vec<Value>) -> Result<Acknowledged, Error> {
+        let mut replies =
+            replies.into_iter().map(|reply| reply.extract_error().map_err(Error::from_redis));
+        let replicas = replies.next().transpose()?.map_or(0, |reply| acknowledged(&reply));
+        let info = replies.next().transpose()?;
+        let in_quarantine = match info {
+            Some(info) if self.checks_quarantine => is_in_quarantine(&info)?,
+            _ => false,
+        };
+        Ok(Acknowledged { replicas, in_quarantine })
+    }
+
+    fn enough(self, found: Acknowledged) -> Result<Confirmed, Error> {
+        let (acknowledged, wanted) = (found.replicas, self.wanted);
         if acknowledged >= wanted {
-            return Ok(());
+            return Ok(Confirmed { in_quarantine: found.in_quarantine });
         }
         let text = format!("{acknowledged} of {wanted} replicas have it in time");
         Err(Error::new(ErrorKind::Replicas { acknowledged, wanted }, text))
     }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Acknowledged {
+    replicas: u32,
+    in_quarantine: bool,
+}
+
+fn is_in_quarantine(info: &Value) -> Result<bool, Error> {
+    let text: String = redis::from_redis_value_ref(info).map_err(|_| Error::protocol(info))?;
+    let left = text.lines().find_map(|line| line.strip_prefix("dlock_quarantine_left_ms:"));
+    left.map(|left| left.trim() != "0").ok_or_else(|| Error::protocol(info))
 }
 
 /// Number of replicas in the reply to WAIT or WAITAOF.
@@ -89,7 +133,7 @@ pub(crate) struct Confirmations {
 struct LastWait {
     /// Which of those that have begun, from 1.
     number: u64,
-    acknowledged: u32,
+    found: Acknowledged,
     wanted: u32,
     on_disk: bool,
 }
@@ -105,7 +149,7 @@ impl Routes {
         key: &[u8],
         generation: u64,
         replicas: Replicas,
-    ) -> Result<(), Error> {
+    ) -> Result<Confirmed, Error> {
         let server = self.server_of(key).filter(|server| server.link.generation() == generation);
         let gone = || Error::unavailable("the connection to the server is lost");
         let server = server.ok_or_else(gone)?;
@@ -129,13 +173,13 @@ impl Live {
     /// # Errors
     ///
     /// `Replicas`: fewer have it in time. Another kind: the connection does not answer.
-    pub(crate) async fn confirm(&mut self, replicas: Replicas) -> Result<(), Error> {
+    pub(crate) async fn confirm(&mut self, replicas: Replicas) -> Result<Confirmed, Error> {
         // A connection that does not answer delays no task by more than that, however many wait for each other.
         let confirmed = timeout(replicas.timeout * 3, self.confirm_in_turn(replicas)).await;
         confirmed.unwrap_or_else(|_| Err(Error::unavailable("no answer in time")))
     }
 
-    async fn confirm_in_turn(&mut self, replicas: Replicas) -> Result<(), Error> {
+    async fn confirm_in_turn(&mut self, replicas: Replicas) -> Result<Confirmed, Error> {
         let confirmations = self.confirmations.clone();
         let before = confirmations.begun.load(Ordering::Acquire);
         let mut last = confirmations.last.lock().await;
@@ -143,13 +187,17 @@ impl Live {
         let is_alike = (last.on_disk, last.wanted) == (replicas.on_disk, replicas.wanted);
         if last.number <= before || !is_alike {
             let number = confirmations.begun.fetch_add(1, Ordering::AcqRel) + 1;
-            let wait = replicas.request();
-            let reply = self.send(&wait).await.and_then(Value::extract_error);
-            let acknowledged = acknowledged(&reply.map_err(Error::from_redis)?);
+            let mut pipeline = redis::pipe();
+            let requests = replicas.requests();
+            for request in &requests {
+                pipeline.add_command(request.clone());
+            }
+            let replies = self.send_all(&pipeline, requests.len()).await;
+            let found = replicas.read(replies.map_err(Error::from_redis)?)?;
             // Not before the answer: a task that is cancelled here answers for no other one.
             let Replicas { wanted, on_disk, .. } = replicas;
-            *last = LastWait { number, acknowledged, wanted, on_disk };
+            *last = LastWait { number, found, wanted, on_disk };
         }
-        replicas.enough(last.acknowledged)
+        replicas.enough(last.found)
     }
 }

@@ -267,6 +267,12 @@ impl Machine {
         self.regime.begin_service(mono, self.settings.restart_quarantine_ms);
     }
 
+    /// A replica of this primary is online at `mono`: a quarantine begins. The replica may come from another primary,
+    /// where it has confirmed grants that this server does not know.
+    pub fn replica_attached(&mut self, mono: Instant) {
+        self.regime.extend_quarantine(mono, self.settings.restart_quarantine_ms);
+    }
+
     /// How long the quarantine lasts from `mono` on, in milliseconds; 0 when there is none.
     pub fn quarantine_left(&self, mono: Instant) -> Millis {
         self.regime.quarantine_left(mono)

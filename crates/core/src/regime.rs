@@ -161,6 +161,13 @@ impl Regime {
         self.quarantine_until = (ms > 0).then(|| mono + ms);
     }
 
+    /// On a primary: no grants from `mono` on for at least this time.
+    pub fn extend_quarantine(&mut self, mono: Instant, ms: Millis) {
+        if ms > 0 && self.is_primary() {
+            self.quarantine_until = self.quarantine_until.max(Some(mono + ms));
+        }
+    }
+
     /// How long the quarantine lasts from `mono` on, in milliseconds; 0 if there is none.
     pub fn quarantine_left(&self, mono: Instant) -> Millis {
         match self.service {

@@ -11,7 +11,7 @@ use crate::deadline::Deadline;
 use crate::dedicated::{BlockedCalls, LONG_BLOCK};
 use crate::error::Error;
 use crate::hold_ref::HoldRef;
-use crate::replicas::Replicas;
+use crate::replicas::{Confirmed, Replicas};
 
 impl PendingAcquire {
     /// Waits with blocked calls, and for replicas if the options say so.
@@ -34,9 +34,9 @@ impl PendingAcquire {
             let replicas = self.replicas();
             let wait_ms = replicas.map_or(0, Replicas::timeout_ms);
             let mut drafts = vec![self.draft(wait)];
-            drafts.extend(replicas.map(|replicas| Draft::from(replicas.request())));
+            drafts.extend(replicas.into_iter().flat_map(Replicas::requests).map(Draft::from));
             let limit_ms = block_ms.saturating_add(wait_ms);
-            let (reply, acknowledged) = match self.call(&mut calls, &drafts, limit_ms).await {
+            let (reply, confirmation) = match self.call(&mut calls, &drafts, limit_ms).await {
                 Ok(replies) => replies,
                 Err(error) => {
                     calls.after(self.note(error)).await?;
@@ -48,8 +48,12 @@ impl PendingAcquire {
             let was_sent = self.was_sent.swap(true, Ordering::Relaxed);
             if let Some(mut grant) = self.granted(reply, sent)? {
                 if let Some(replicas) = replicas {
-                    if let Err(error) = replicas.check(&acknowledged?) {
-                        return Err(self.unconfirmed(error).await);
+                    match replicas.check(confirmation) {
+                        Ok(Confirmed { in_quarantine: false }) => {}
+                        Ok(Confirmed { in_quarantine: true }) => {
+                            return Err(self.in_quarantine().await);
+                        }
+                        Err(error) => return Err(self.unconfirmed(error).await),
                     }
                     if self.has_moved() {
                         return Err(self.begin_again().await);
@@ -73,19 +77,18 @@ impl PendingAcquire {
         }
     }
 
-    /// Over a dedicated connection: the reply to the acquire, and that to WAIT or WAITAOF.
+    /// Over a dedicated connection: the reply to the acquire, and those about replicas.
     async fn call(
         &self,
         calls: &mut BlockedCalls<'_>,
         drafts: &[Draft<'_>],
         limit_ms: u64,
-    ) -> Result<(Value, Result<Value, Error>), Error> {
+    ) -> Result<(Value, Vec<Value>), Error> {
         let connection = calls.open(drafts).await?;
         self.may_remain.store(true, Ordering::Relaxed);
         let mut replies = connection.call(drafts, limit_ms).await?.into_iter();
-        let mut next =
-            || replies.next().unwrap_or(Value::Nil).extract_error().map_err(Error::from_redis);
-        Ok((next()?, next()))
+        let reply = replies.next().unwrap_or(Value::Nil);
+        Ok((reply.extract_error().map_err(Error::from_redis)?, replies.collect()))
     }
 
     /// A grant that came over a dedicated connection after a wait: its lease began between the request and now. After a

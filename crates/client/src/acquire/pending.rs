@@ -22,7 +22,7 @@ use crate::hold_ref::HoldRef;
 use crate::hold_state::{LeaseTerms, certain};
 use crate::options::Options;
 use crate::pulse::Pulse;
-use crate::replicas::Replicas;
+use crate::replicas::{Confirmed, Replicas};
 use crate::tracked::shared_lease;
 
 /// What an acquire takes.
@@ -195,7 +195,8 @@ impl PendingAcquire {
     /// How many replicas must have the grant.
     pub(super) fn replicas(&self) -> Option<Replicas> {
         let all = Replicas::of(&self.core.ctx.settings);
-        let own = self.options.replicas;
+        let checks_quarantine = all.is_some();
+        let own = self.options.replicas.map(|own| Replicas { checks_quarantine, ..own });
         // The larger number: an option does not weaken the setting.
         own.filter(|own| all.is_none_or(|all| own.wanted >= all.wanted)).or(all)
     }
@@ -308,10 +309,11 @@ impl PendingAcquire {
             return Err(self.begin_again().await);
         }
         match self.core.routes.confirm(self.key(), grant.written_over, replicas).await {
-            Ok(()) => {
+            Ok(Confirmed { in_quarantine: false }) => {
                 grant.is_confirmed = true;
                 Ok(Some(grant))
             }
+            Ok(Confirmed { in_quarantine: true }) => Err(self.in_quarantine().await),
             Err(error) if error.kind() == ErrorKind::Unavailable => Err(self.begin_again().await),
             Err(error) => Err(self.unconfirmed(error).await),
         }
@@ -322,6 +324,12 @@ impl PendingAcquire {
         let is_profile = self.core.ctx.settings.replicas.is_some();
         let is_stray = || self.is_stray.load(Ordering::Relaxed);
         is_profile && (is_stray() || self.has_moved.load(Ordering::Relaxed))
+    }
+
+    /// Releases a grant that came before the quarantine of its server.
+    pub(super) async fn in_quarantine(&self) -> Error {
+        let text = "a replica came to the server, which grants nothing new for a while";
+        self.unconfirmed(Error::new(ErrorKind::Quarantine, text.to_owned())).await
     }
 
     /// Releases a grant. The error makes the caller begin again.

@@ -4,6 +4,7 @@
 //! | row | what happens |
 //! |---|---|
 //! | `tick`, `tick shut` | the alarm rings; the server takes no writes |
+//! | `attach` | a replica of the server is online |
 //! | `held-back` | from here on answers to blocked callers stay in flight |
 //! | `delivered c2`, `undelivered c2` | such an answer arrives, or cannot be sent |
 //! | `abandoned c2`, `withdraw c2` | the server unblocked the call, or did not block it |
@@ -186,6 +187,7 @@ impl Table {
         let seen = match *words {
             ["tick"] => world.tick(Gate::Open),
             ["tick", "shut"] => world.tick(Gate::Shut),
+            ["attach"] => world.step(|machine, turn| machine.replica_attached(turn.now.mono)),
             ["gone", who] => world.gone(client(who)),
             ["undelivered", who] => world.undelivered(client(who)),
             ["abandoned", who] => {

@@ -207,6 +207,25 @@ fn leases_and_the_quarantine_of_a_new_primary_begin_with_its_first_write() {
     ");
 }
 
+/// The replica may have confirmed grants of another primary, from which it comes.
+#[test]
+fn a_quarantine_begins_when_a_replica_comes() {
+    run_both(
+        "
+          0  set quarantine 50
+          0  c1  ACQUIRE k A PX 1000           => t1
+        100  attach
+        101  c2  ACQUIRE l B                   => QUARANTINE
+        102  c2  ACQUIRE l B BLOCK 0           => parked
+        103  c1  RENEW k A PX 1000             => t1
+        120  attach
+        150  tick
+        169  tick
+        170  tick                              => c2 gets t2
+    ",
+    );
+}
+
 #[test]
 fn a_gate_that_shuts_later_delays_no_lease_of_a_new_primary() {
     run_both(

@@ -70,7 +70,7 @@ pub const DIFFERENCES: &[Difference] = &[
         explains: |row, old, new| {
             row.contains("flush") && old != new && old.replace(" gets null", " gets MOVING") == new
         },
-        ends: false,
+        ends: true,
     },
     Difference {
         why: "A flush ends places without a connection: nobody waits there.",
