@@ -1,0 +1,215 @@
+//! The network of one set-up: a namespace for each process, and one in the middle that routes between them and drops
+//! what a fault cuts. Nothing touches the network of the machine.
+
+use std::{
+    fs,
+    io::Write as _,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+/// Where iproute2 keeps the named namespaces.
+const NAMESPACES: &str = "/run/netns";
+
+/// What the names of our namespaces begin with; the process id follows.
+const PREFIX: &str = "dlock-failover-";
+
+/// Hosts with a server and a Sentinel each.
+pub const HOSTS: usize = 3;
+
+/// Client processes.
+pub const CLIENTS: usize = 3;
+
+/// A namespace with one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Node {
+    Server(usize),
+    /// It has a namespace apart from the server of its host, so that a fault can cut the two.
+    Sentinel(usize),
+    Client(usize),
+}
+
+impl Node {
+    pub fn all() -> impl Iterator<Item = Node> {
+        let servers = (0..HOSTS).map(Node::Server);
+        servers.chain((0..HOSTS).map(Node::Sentinel)).chain((0..CLIENTS).map(Node::Client))
+    }
+
+    /// A short name, unique in its set-up.
+    pub fn name(self) -> String {
+        match self {
+            Node::Server(n) => format!("server{n}"),
+            Node::Sentinel(n) => format!("sentinel{n}"),
+            Node::Client(n) => format!("client{n}"),
+        }
+    }
+}
+
+/// The namespaces of a set-up. Dropping it deletes them.
+#[derive(Debug)]
+pub struct Net {
+    prefix: String,
+    subnet: usize,
+    /// The rules that drop packets now.
+    cuts: Vec<String>,
+    slow: Vec<Node>,
+}
+
+impl Net {
+    /// Creates the namespaces of set-up `n`, 0 to 200. Needs root.
+    pub fn new(n: usize) -> Net {
+        let prefix = format!("{PREFIX}{}-{n}-", std::process::id());
+        let net = Net { prefix, subnet: n + 1, cuts: Vec::new(), slow: Vec::new() };
+        let hub = net.hub();
+        let mut names = format!("netns add {hub}\n");
+        let mut links = "link set lo up\n".to_owned();
+        for node in Node::all() {
+            let (namespace, link, address) = (net.namespace(node), node.name(), net.address(node));
+            names += &format!("netns add {namespace}\n");
+            links += &format!(
+                "link add {link} type veth peer name eth0 netns {namespace}\n\
+                addr add {}/32 dev {link}\nlink set {link} up\n",
+                net.router()
+            );
+            // Only a link that is up takes a route.
+            links += &format!("route add {address}/32 dev {link}\n");
+        }
+        ip(None, &names);
+        ip(Some(&hub), &links);
+        let forward = "echo 1 > /proc/sys/net/ipv4/ip_forward";
+        let forward = net.command(&hub, "sh").args(["-c", forward]).status();
+        assert!(forward.is_ok_and(|status| status.success()), "no routing in {hub}");
+        for node in Node::all() {
+            let setup = format!(
+                "link set lo up\naddr add {}/32 dev eth0\nlink set eth0 up\n\
+                route add default via {} dev eth0 onlink\n",
+                net.address(node),
+                net.router()
+            );
+            ip(Some(&net.namespace(node)), &setup);
+        }
+        net
+    }
+
+    /// The address of a node, which only the other nodes can reach.
+    pub fn address(&self, node: Node) -> String {
+        let (host, last) = match node {
+            Node::Server(n) => (n + 1, 1),
+            Node::Sentinel(n) => (n + 1, 2),
+            Node::Client(n) => (n + 101, 1),
+        };
+        format!("10.{}.{host}.{last}", self.subnet)
+    }
+
+    /// A command that runs this program in the namespace of a node, as the same process.
+    pub fn within(&self, node: Node, program: &str) -> Command {
+        self.command(&self.namespace(node), program)
+    }
+
+    /// Drops all packets from each of these nodes to each of those.
+    pub fn cut_way(&mut self, from: &[Node], to: &[Node]) {
+        let mut rules = Vec::new();
+        for &one in from {
+            for &other in to {
+                let (one, other) = (self.address(one), self.address(other));
+                rules.push(format!("from {one} to {other} blackhole\n"));
+            }
+        }
+        let added: String = rules.iter().map(|rule| format!("rule add {rule}")).collect();
+        ip(Some(&self.hub()), &added);
+        self.cuts.extend(rules);
+    }
+
+    /// Drops all packets between these nodes and those.
+    pub fn cut(&mut self, some: &[Node], others: &[Node]) {
+        self.cut_way(some, others);
+        self.cut_way(others, some);
+    }
+
+    /// Lets at most `kbit` kbit/s pass to and from a node. (A token bucket: more kernels have it than netem.)
+    pub fn slow_down(&mut self, node: Node, kbit: u64) {
+        let shape = format!("root tbf rate {kbit}kbit burst 4kb latency 400ms");
+        let (hub, inner) = (self.hub(), self.namespace(node));
+        tc(&hub, &format!("qdisc replace dev {} {shape}", node.name()));
+        tc(&inner, &format!("qdisc replace dev eth0 {shape}"));
+        self.slow.push(node);
+    }
+
+    /// Ends all cuts and slow links.
+    pub fn heal(&mut self) {
+        let removed: String = self.cuts.drain(..).map(|rule| format!("rule del {rule}")).collect();
+        ip(Some(&self.hub()), &removed);
+        for node in std::mem::take(&mut self.slow) {
+            tc(&self.hub(), &format!("qdisc del dev {} root", node.name()));
+            tc(&self.namespace(node), "qdisc del dev eth0 root");
+        }
+    }
+
+    fn command(&self, namespace: &str, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={NAMESPACES}/{namespace}")).arg(program);
+        command
+    }
+
+    fn hub(&self) -> String {
+        format!("{}hub", self.prefix)
+    }
+
+    fn namespace(&self, node: Node) -> String {
+        format!("{}{}", self.prefix, node.name())
+    }
+
+    fn router(&self) -> String {
+        format!("10.{}.0.254", self.subnet)
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        delete(&self.prefix);
+    }
+}
+
+/// Deletes what an earlier run left that was killed.
+pub fn delete_leftovers() {
+    for name in names() {
+        let id = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
+        if id.is_some_and(|id| !Path::new("/proc").join(id).exists()) {
+            delete(&name);
+        }
+    }
+}
+
+fn delete(prefix: &str) {
+    for name in names().iter().filter(|name| name.starts_with(prefix)) {
+        // The others go all the same.
+        let _ = Command::new("ip").args(["netns", "del", name]).status();
+    }
+}
+
+fn names() -> Vec<String> {
+    let entries = fs::read_dir(NAMESPACES).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// Runs these lines of `ip`, in a namespace if one is named.
+fn ip(namespace: Option<&str>, lines: &str) {
+    let mut command = Command::new("ip");
+    if let Some(name) = namespace {
+        command.args(["-n", name]);
+    }
+    let mut child = command
+        .args(["-batch", "-"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("ip, of iproute2 (make deps)");
+    let mut input = child.stdin.take().expect("a pipe");
+    input.write_all(lines.as_bytes()).expect("ip reads its lines");
+    drop(input);
+    assert!(child.wait().is_ok_and(|status| status.success()), "ip refused:\n{lines}");
+}
+
+fn tc(namespace: &str, line: &str) {
+    let status = Command::new("tc").args(["-n", namespace]).args(line.split(' ')).status();
+    assert!(status.is_ok_and(|status| status.success()), "tc refused: {line}");
+}
