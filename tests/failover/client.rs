@@ -37,7 +37,7 @@ const WRITE: Duration = Duration::from_millis(250);
 const PROBE: Duration = Duration::from_millis(100);
 
 /// A call that takes longer hangs.
-const HANGS: Duration = Duration::from_secs(60);
+const HANGS: Duration = Duration::from_mins(1);
 
 /// Locks of each set-up; each client has a task for each.
 const KEYS: [&str; 5] = ["queue", "blocking", "fair", "write", "elect"];

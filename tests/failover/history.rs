@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, fmt, fs, path::Path};
 
-/// A moment, in nanoseconds of CLOCK_MONOTONIC.
+/// A moment, in nanoseconds of `CLOCK_MONOTONIC`.
 pub type Nanos = u64;
 
 /// The file of the nemesis; each other `*.log` is of one client.

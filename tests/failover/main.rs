@@ -50,7 +50,7 @@ const CLIENT: &str = "--client";
 const SETUPS: usize = 4;
 
 /// How long after a fault was healed all must be served.
-const HEALS: Duration = Duration::from_secs(60);
+const HEALS: Duration = Duration::from_mins(1);
 
 /// Between two looks at a state.
 const POLL: Duration = Duration::from_millis(20);
@@ -203,7 +203,7 @@ fn end_at_ctrl_c() {
     });
 }
 
-/// Nanoseconds of CLOCK_MONOTONIC, which all processes of the machine share.
+/// Nanoseconds of `CLOCK_MONOTONIC`, which all processes of the machine share.
 fn monotonic() -> Nanos {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let nanos = now.tv_sec * 1_000_000_000 + now.tv_nsec;

@@ -6,6 +6,7 @@ use std::{
     io::{Read as _, Write as _},
     path::{Path, PathBuf},
     process::Stdio,
+    thread::park_timeout,
     time::{Duration, Instant},
 };
 
@@ -70,7 +71,7 @@ impl Kind {
 
 /// A client process and the part of its history that was read.
 struct Process {
-    process: Guarded,
+    child: Guarded,
     file: File,
     unread: String,
     /// When its latest granted probe was called.
@@ -89,14 +90,14 @@ impl Process {
             .stdin(Stdio::null())
             .stdout(File::create(&path).expect("a file in a folder of ours"))
             .stderr(File::create(errors).expect("a file in a folder of ours"));
-        let process = Guarded::spawn(command).expect("this program runs");
+        let child = Guarded::spawn(command).expect("this program runs");
         let file = File::open(&path).expect("a file in a folder of ours");
-        Process { process, file, unread: String::new(), probed: 0 }
+        Process { child, file, unread: String::new(), probed: 0 }
     }
 
     /// When its latest granted probe was called. Ends the program if the client has ended.
     fn probed(&mut self) -> Nanos {
-        assert!(self.process.ended().is_none(), "a client ended: see its file of errors");
+        assert!(self.child.ended().is_none(), "a client ended: see its file of errors");
         let _ = self.file.read_to_string(&mut self.unread);
         while let Some((line, rest)) = self.unread.split_once('\n') {
             let invoked = line.strip_prefix("probe ").and_then(|times| times.split(' ').next());
@@ -145,23 +146,33 @@ impl Nemesis {
         nemesis
     }
 
-    /// One fault of one of these kinds, until all are served again.
+    /// One fault of one of these kinds, or two of them at once, until all are served again.
     pub fn episode(&mut self, kinds: &[Kind]) {
         let kind = self.dice.pick(kinds);
+        let second = self.dice.pick(kinds);
+        let is_double = kinds.len() > 1 && self.dice.one_in(4);
         let lasts = Duration::from_millis(300) + self.dice.millis(4_200);
         let fault = monotonic();
         self.strike(kind);
-        std::thread::park_timeout(lasts);
-        self.heal(kind);
+        if is_double {
+            park_timeout(lasts / 3);
+            self.strike(second);
+        }
+        park_timeout(lasts);
+        // Otherwise the Sentinels correct it.
+        if kind == Kind::PromoteByHand && !is_double && self.dice.one_in(2) {
+            for server in (0..HOSTS).filter(|&server| server != self.primary) {
+                self.group.follow(&self.net, server, self.primary);
+            }
+        }
+        self.heal();
         let healed = monotonic();
+        let name = if is_double { format!("{kind:?}+{second:?}") } else { format!("{kind:?}") };
         let served = self.wait_served();
         if served == 0 {
-            eprintln!(
-                "{kind:?}: not served {HEALS:?} after it was healed\n{}",
-                self.group.states()
-            );
+            eprintln!("{name}: not served {HEALS:?} after it was healed\n{}", self.group.states());
         }
-        let episode = Episode { kind: format!("{kind:?}"), fault, healed, served };
+        let episode = Episode { kind: name, fault, healed, served };
         writeln!(self.episodes, "{episode}").expect("the file of the episodes");
     }
 
@@ -171,7 +182,7 @@ impl Nemesis {
         for client in &mut self.clients {
             let mut status = None;
             super::wait_for("a client to end", || {
-                status = client.process.ended();
+                status = client.child.ended();
                 status.is_some()
             });
             assert!(status.is_some_and(|status| status.success()), "a client failed: {status:?}");
@@ -211,7 +222,7 @@ impl Nemesis {
             Kind::StopPrimary => self.group.servers[primary].freeze(),
             Kind::StopReplica => self.group.servers[replicas[0]].freeze(),
             Kind::StopSentinel => self.group.sentinels[replicas[0]].freeze(),
-            Kind::StopClient => self.clients[client].process.freeze(),
+            Kind::StopClient => self.clients[client].child.freeze(),
             Kind::KillPrimary => self.group.kill(primary),
             Kind::OrderFailover => {
                 // A Sentinel may refuse; then the episode is a quiet one.
@@ -227,21 +238,15 @@ impl Nemesis {
         }
     }
 
-    fn heal(&mut self, kind: Kind) {
+    fn heal(&mut self) {
         self.net.heal();
         for member in self.group.servers.iter_mut().chain(&mut self.group.sentinels) {
             member.thaw();
         }
         for client in &mut self.clients {
-            client.process.thaw();
+            client.child.thaw();
         }
         self.group.revive(&self.net);
-        // Otherwise the Sentinels correct it.
-        if kind == Kind::PromoteByHand && self.dice.one_in(2) {
-            for server in (0..HOSTS).filter(|&server| server != self.primary) {
-                self.group.follow(&self.net, server, self.primary);
-            }
-        }
     }
 
     /// Waits for a whole group, and then for a fresh lock of each client. Returns when that was; 0: it took too long.
@@ -258,7 +263,7 @@ impl Nemesis {
                 Some(primary) => (self.primary, whole) = (primary, Some(monotonic())),
                 None => whole = None,
             }
-            std::thread::park_timeout(POLL);
+            park_timeout(POLL);
         }
         0
     }

@@ -61,31 +61,29 @@ impl Net {
         let prefix = format!("{PREFIX}{}-{n}-", std::process::id());
         let net = Net { prefix, subnet: n + 1, cuts: Vec::new(), slow: Vec::new() };
         let hub = net.hub();
-        let mut names = format!("netns add {hub}\n");
-        let mut links = "link set lo up\n".to_owned();
+        let mut names = vec![format!("netns add {hub}")];
+        let mut links = vec!["link set lo up".to_owned()];
         for node in Node::all() {
             let (namespace, link, address) = (net.namespace(node), node.name(), net.address(node));
-            names += &format!("netns add {namespace}\n");
-            links += &format!(
-                "link add {link} type veth peer name eth0 netns {namespace}\n\
-                addr add {}/32 dev {link}\nlink set {link} up\n",
-                net.router()
-            );
+            names.push(format!("netns add {namespace}"));
+            links.push(format!("link add {link} type veth peer name eth0 netns {namespace}"));
+            links.push(format!("addr add {}/32 dev {link}", net.router()));
             // Only a link that is up takes a route.
-            links += &format!("route add {address}/32 dev {link}\n");
+            links.push(format!("link set {link} up"));
+            links.push(format!("route add {address}/32 dev {link}"));
         }
         ip(None, &names);
         ip(Some(&hub), &links);
         let forward = "echo 1 > /proc/sys/net/ipv4/ip_forward";
-        let forward = net.command(&hub, "sh").args(["-c", forward]).status();
+        let forward = command(&hub, "sh").args(["-c", forward]).status();
         assert!(forward.is_ok_and(|status| status.success()), "no routing in {hub}");
         for node in Node::all() {
-            let setup = format!(
-                "link set lo up\naddr add {}/32 dev eth0\nlink set eth0 up\n\
-                route add default via {} dev eth0 onlink\n",
-                net.address(node),
-                net.router()
-            );
+            let setup = [
+                "link set lo up".to_owned(),
+                format!("addr add {}/32 dev eth0", net.address(node)),
+                "link set eth0 up".to_owned(),
+                format!("route add default via {} dev eth0 onlink", net.router()),
+            ];
             ip(Some(&net.namespace(node)), &setup);
         }
         net
@@ -103,7 +101,7 @@ impl Net {
 
     /// A command that runs this program in the namespace of a node, as the same process.
     pub fn within(&self, node: Node, program: &str) -> Command {
-        self.command(&self.namespace(node), program)
+        command(&self.namespace(node), program)
     }
 
     /// Drops all packets from each of these nodes to each of those.
@@ -112,10 +110,10 @@ impl Net {
         for &one in from {
             for &other in to {
                 let (one, other) = (self.address(one), self.address(other));
-                rules.push(format!("from {one} to {other} blackhole\n"));
+                rules.push(format!("from {one} to {other} blackhole"));
             }
         }
-        let added: String = rules.iter().map(|rule| format!("rule add {rule}")).collect();
+        let added: Vec<String> = rules.iter().map(|rule| format!("rule add {rule}")).collect();
         ip(Some(&self.hub()), &added);
         self.cuts.extend(rules);
     }
@@ -137,18 +135,13 @@ impl Net {
 
     /// Ends all cuts and slow links.
     pub fn heal(&mut self) {
-        let removed: String = self.cuts.drain(..).map(|rule| format!("rule del {rule}")).collect();
+        let removed: Vec<String> =
+            self.cuts.drain(..).map(|rule| format!("rule del {rule}")).collect();
         ip(Some(&self.hub()), &removed);
         for node in std::mem::take(&mut self.slow) {
             tc(&self.hub(), &format!("qdisc del dev {} root", node.name()));
             tc(&self.namespace(node), "qdisc del dev eth0 root");
         }
-    }
-
-    fn command(&self, namespace: &str, program: &str) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net={NAMESPACES}/{namespace}")).arg(program);
-        command
     }
 
     fn hub(&self) -> String {
@@ -168,6 +161,13 @@ impl Drop for Net {
     fn drop(&mut self) {
         delete(&self.prefix);
     }
+}
+
+/// A command in a namespace; it becomes the program, without a process between.
+fn command(namespace: &str, program: &str) -> Command {
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net={NAMESPACES}/{namespace}")).arg(program);
+    command
 }
 
 /// Deletes what an earlier run left that was killed.
@@ -193,7 +193,8 @@ fn names() -> Vec<String> {
 }
 
 /// Runs these lines of `ip`, in a namespace if one is named.
-fn ip(namespace: Option<&str>, lines: &str) {
+fn ip(namespace: Option<&str>, lines: &[String]) {
+    let lines = lines.join("\n");
     let mut command = Command::new("ip");
     if let Some(name) = namespace {
         command.args(["-n", name]);

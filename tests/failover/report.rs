@@ -25,23 +25,23 @@ pub fn print(found: &Verdicts) {
     let mut rows: BTreeMap<&str, Row<'_>> = BTreeMap::new();
     let mut all = Row::default();
     for outage in &found.outages {
-        rows.entry(&outage.episode).or_default().outages.push(outage);
+        rows.entry(row_of(&outage.episode)).or_default().outages.push(outage);
         all.outages.push(outage);
     }
     for overlap in &found.overlaps {
-        rows.entry(&overlap.episode).or_default().overlaps.push(overlap);
+        rows.entry(row_of(&overlap.episode)).or_default().overlaps.push(overlap);
         all.overlaps.push(overlap);
     }
     for finding in &found.lost_holds {
-        rows.entry(&finding.episode).or_default().lost_holds += 1;
+        rows.entry(row_of(&finding.episode)).or_default().lost_holds += 1;
         all.lost_holds += 1;
     }
     for finding in &found.token_order {
-        rows.entry(&finding.episode).or_default().token_order += 1;
+        rows.entry(row_of(&finding.episode)).or_default().token_order += 1;
         all.token_order += 1;
     }
     for finding in &found.refused_writes {
-        rows.entry(&finding.episode).or_default().refused_writes += 1;
+        rows.entry(row_of(&finding.episode)).or_default().refused_writes += 1;
         all.refused_writes += 1;
     }
     println!(
@@ -54,6 +54,11 @@ pub fn print(found: &Verdicts) {
     all.print("all");
     println!("{} holds; requests without a grant: {:?}", found.holds, found.refusals);
     show(found);
+}
+
+/// All pairs of faults share a row.
+fn row_of(episode: &str) -> &str {
+    if episode.contains('+') { "two at once" } else { episode }
 }
 
 impl Row<'_> {

@@ -1,6 +1,11 @@
 //! Tests of the verdicts with histories written by hand; the program itself is `main.rs`.
 
 #![allow(dead_code, reason = "only a part of the program is here")]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a history that cannot be read stops the program"
+)]
 
 mod history;
 mod judge;
