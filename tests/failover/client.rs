@@ -17,7 +17,7 @@ use dlock_testing::Dice;
 use tokio::time::{sleep, timeout};
 
 use super::{
-    history::{self, How, Nanos},
+    history::{self, Nanos},
     monotonic,
 };
 
@@ -94,7 +94,10 @@ async fn work(orders: &Orders) {
     };
     let is_over = Arc::new(AtomicBool::new(false));
     let mut tasks = Vec::new();
-    for (n, key) in KEYS.into_iter().enumerate() {
+    // An election has no such option.
+    let has_elections = orders.replicas_of_grants == 0;
+    let keys = KEYS.into_iter().filter(|&key| has_elections || key != "elect");
+    for (n, key) in keys.enumerate() {
         let worker = Worker {
             wanted: Wanted::new(&client, key, orders.replicas_of_grants),
             key,
@@ -227,15 +230,11 @@ impl Worker {
         let most = if self.dice.one_in(2) { LEASE / 10 } else { LEASE * 3 };
         let until = answered + self.dice.below(nanos(most));
         let mut record = history::Hold {
-            client: String::new(),
             key: self.key.to_owned(),
             invoked,
             answered,
             token: view.token(),
-            last_yes: 0,
-            valid_until: 0,
-            ended: 0,
-            how: How::Released,
+            ..history::Hold::default()
         };
         let mut next_write = answered;
         let is_valid = loop {
@@ -256,12 +255,12 @@ impl Worker {
         };
         record.how = if is_valid {
             match held.release().await {
-                Ok(Released::Gone { reason, .. }) => How::Lost(format!("{reason:?}")),
-                Ok(_) => How::Released,
-                Err(error) => How::Unknown(kind_of(&error)),
+                Ok(Released::Gone { reason, .. }) => format!("lost:{reason:?}"),
+                Ok(_) => "released".to_owned(),
+                Err(error) => format!("unknown:{}", kind_of(&error)),
             }
         } else {
-            How::Lost(view.lost_now().map_or("Unsaid".to_owned(), |how| format!("{how:?}")))
+            view.lost_now().map_or("lost:".to_owned(), |how| format!("lost:{how:?}"))
         };
         record.ended = monotonic();
         println!("{record}");

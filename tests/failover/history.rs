@@ -6,11 +6,8 @@ use std::{collections::BTreeMap, fmt, fs, path::Path};
 /// A moment, in nanoseconds of `CLOCK_MONOTONIC`.
 pub type Nanos = u64;
 
-/// The file of the nemesis; each other `*.log` is of one client.
-pub const EPISODES: &str = "episodes.log";
-
 /// A grant and the belief of its client.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Hold {
     /// The client, by the name of its file.
     pub client: String,
@@ -26,40 +23,23 @@ pub struct Hold {
     pub valid_until: Nanos,
     /// When the client was told of the loss, or its release had returned.
     pub ended: Nanos,
-    pub how: How,
-}
-
-/// How a hold ended for its client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum How {
-    Released,
-    /// With the reason that the client gave.
-    Lost(String),
-    /// The release failed with this error.
-    Unknown(String),
+    /// `released`, `lost:` with the reason that the client gave, or `unknown:` with the error of the release.
+    pub how: String,
 }
 
 /// A write to the fenced store, by a client that believed in its hold at that moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Write {
     pub key: String,
     pub token: u64,
     pub at: Nanos,
 }
 
-/// A grant of a fresh lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Probe {
-    pub invoked: Nanos,
-    pub answered: Nanos,
-}
-
 /// One fault, until all were served again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Episode {
     pub kind: String,
     pub fault: Nanos,
-    pub healed: Nanos,
     /// When all clients had a fresh lock from a whole group; 0: not within the limit.
     pub served: Nanos,
 }
@@ -69,30 +49,28 @@ pub struct Episode {
 pub struct History {
     pub holds: Vec<Hold>,
     pub writes: Vec<Write>,
-    pub probes: Vec<Probe>,
+    /// The answers that granted fresh locks.
+    pub probes: Vec<Nanos>,
     pub episodes: Vec<Episode>,
     /// Requests without a grant, by lock and error.
     pub refusals: BTreeMap<String, usize>,
 }
 
 impl History {
-    /// Reads the files of a folder, up to the last whole line of each. A line that it does not understand ends the
-    /// program.
+    /// Reads the files of a folder. A line that it does not understand ends the program.
     pub fn read(folder: &Path) -> History {
         let mut history = History::default();
         for entry in fs::read_dir(folder).expect("the folder of the history") {
             let path = entry.expect("a file of the history").path();
-            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
             if path.extension().is_some_and(|extension| extension == "log") {
-                let text = fs::read_to_string(&path).expect("a history is text");
-                history.add(&name, &text);
+                history.add(&name, &fs::read_to_string(&path).expect("a history is text"));
             }
         }
-        history.episodes.sort_by_key(|episode| episode.fault);
         history
     }
 
-    /// Adds the whole lines of one client, or of the nemesis.
+    /// Adds the whole lines of one client, or of the nemesis. The last line may be half-written.
     pub fn add(&mut self, client: &str, text: &str) {
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         for line in whole.lines() {
@@ -101,62 +79,37 @@ impl History {
     }
 
     fn add_line(&mut self, client: &str, line: &str) -> Option<()> {
+        let number = |word: &str| word.parse::<u64>().ok();
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
             ["hold", key, invoked, answered, token, last_yes, valid_until, ended, how] => {
                 self.holds.push(Hold {
                     client: client.to_owned(),
                     key: key.to_owned(),
-                    invoked: invoked.parse().ok()?,
-                    answered: answered.parse().ok()?,
-                    token: token.parse().ok()?,
-                    last_yes: last_yes.parse().ok()?,
-                    valid_until: valid_until.parse().ok()?,
-                    ended: ended.parse().ok()?,
-                    how: How::parse(how)?,
+                    invoked: number(invoked)?,
+                    answered: number(answered)?,
+                    token: number(token)?,
+                    last_yes: number(last_yes)?,
+                    valid_until: number(valid_until)?,
+                    ended: number(ended)?,
+                    how: how.to_owned(),
                 });
             }
-            ["write", key, token, at] => self.writes.push(Write {
-                key: key.to_owned(),
-                token: token.parse().ok()?,
-                at: at.parse().ok()?,
-            }),
-            ["probe", invoked, answered] => self
-                .probes
-                .push(Probe { invoked: invoked.parse().ok()?, answered: answered.parse().ok()? }),
+            ["write", key, token, at] => {
+                let (key, token, at) = (key.to_owned(), number(token)?, number(at)?);
+                self.writes.push(Write { key, token, at });
+            }
+            ["probe", _, answered] => self.probes.push(number(answered)?),
             ["refused", key, error] => {
                 *self.refusals.entry(format!("{key} {error}")).or_default() += 1;
             }
-            ["episode", kind, fault, healed, served] => self.episodes.push(Episode {
-                kind: kind.to_owned(),
-                fault: fault.parse().ok()?,
-                healed: healed.parse().ok()?,
-                served: served.parse().ok()?,
-            }),
+            ["episode", kind, fault, _, served] => {
+                let (kind, fault, served) = (kind.to_owned(), number(fault)?, number(served)?);
+                self.episodes.push(Episode { kind, fault, served });
+            }
             _ => return None,
         }
         Some(())
-    }
-}
-
-impl How {
-    fn parse(text: &str) -> Option<How> {
-        match text.split_once(':') {
-            None => (text == "released").then_some(How::Released),
-            Some(("lost", reason)) => Some(How::Lost(reason.to_owned())),
-            Some(("unknown", error)) => Some(How::Unknown(error.to_owned())),
-            Some(_) => None,
-        }
-    }
-}
-
-impl fmt::Display for How {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            How::Released => f.write_str("released"),
-            How::Lost(reason) => write!(f, "lost:{reason}"),
-            How::Unknown(error) => write!(f, "unknown:{error}"),
-        }
     }
 }
 
@@ -164,12 +117,5 @@ impl fmt::Display for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Hold { key, invoked, answered, token, last_yes, valid_until, ended, how, .. } = self;
         write!(f, "hold {key} {invoked} {answered} {token} {last_yes} {valid_until} {ended} {how}")
-    }
-}
-
-impl fmt::Display for Episode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Episode { kind, fault, healed, served } = self;
-        write!(f, "episode {kind} {fault} {healed} {served}")
     }
 }

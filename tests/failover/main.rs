@@ -40,7 +40,7 @@ use std::{
 };
 
 use history::{History, Nanos};
-use judge::Verdicts;
+use judge::{Rule, Verdicts};
 use nemesis::{Kind, Nemesis};
 
 /// The argument that makes this program a client process.
@@ -146,9 +146,10 @@ fn main() -> ExitCode {
     dlock_testing::module_path(dlock_testing::Profile::Checked);
     let (found, is_complete) = run(&plan, setups);
     report::print(&found);
+    let has = |rule| found.of(rule).next().is_some();
     let is_fine = match (profile, plan.is_planted) {
-        (_, true) => !found.overlaps.is_empty(),
-        ("holds", _) => found.overlaps.is_empty() && found.token_order.is_empty(),
+        (_, true) => has(Rule::Overlap),
+        ("holds", _) => !has(Rule::Overlap) && !has(Rule::TokenOrder),
         _ => true,
     };
     if is_fine && is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -177,13 +178,17 @@ fn run_setup(plan: &Plan, n: usize, start: Instant) -> Verdicts {
     let mut nemesis = Nemesis::start(plan, n, &folder);
     while start.elapsed() < plan.time && !IS_OVER.load(Ordering::SeqCst) {
         nemesis.episode(&plan.kinds);
-        if plan.is_planted && !judge::judge(&History::read(&folder)).overlaps.is_empty() {
+        if plan.is_planted && has_overlap(&folder) {
             println!("the first overlap: after {:?}, in set-up {n}", start.elapsed());
             IS_OVER.store(true, Ordering::SeqCst);
         }
     }
     nemesis.finish();
     judge::judge(&History::read(&folder))
+}
+
+fn has_overlap(folder: &Path) -> bool {
+    judge::judge(&History::read(folder)).of(Rule::Overlap).next().is_some()
 }
 
 fn new_folder(name: &str) -> PathBuf {

@@ -16,7 +16,7 @@ use super::{
     HEALS, POLL, Plan,
     client::Orders,
     group::{self, Group, NAME},
-    history::{EPISODES, Episode, Nanos},
+    history::Nanos,
     monotonic,
     net::{CLIENTS, HOSTS, Net, Node},
 };
@@ -135,7 +135,8 @@ impl Nemesis {
             stop: stop.clone(),
         };
         let clients = (0..CLIENTS).map(|n| Process::start(&net, n, &orders(n), folder)).collect();
-        let episodes = File::create(folder.join(EPISODES)).expect("a file in a folder of ours");
+        let episodes =
+            File::create(folder.join("episodes.log")).expect("a file in a folder of ours");
         let dice = Dice::new(seed);
         let mut nemesis = Nemesis { clients, group, net, dice, episodes, stop, primary: 0 };
         assert!(
@@ -172,8 +173,8 @@ impl Nemesis {
         if served == 0 {
             eprintln!("{name}: not served {HEALS:?} after it was healed\n{}", self.group.states());
         }
-        let episode = Episode { kind: name, fault, healed, served };
-        writeln!(self.episodes, "{episode}").expect("the file of the episodes");
+        writeln!(self.episodes, "episode {name} {fault} {healed} {served}")
+            .expect("the file of the episodes");
     }
 
     /// Lets the clients end by themselves, so that their histories are complete.

@@ -1,108 +1,68 @@
 //! The table of a run, and its worst findings.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
 
 use super::{
     history::Nanos,
-    judge::{Finding, Outage, Overlap, Verdicts},
+    judge::{Rule, Verdicts},
 };
 
-/// Findings of each sort that are shown; the files have all.
+/// Findings of each rule that are shown; the files have all.
 const SHOWN: usize = 5;
 
-/// One row of the table.
-#[derive(Default)]
-struct Row<'a> {
-    outages: Vec<&'a Outage>,
-    overlaps: Vec<&'a Overlap>,
-    lost_holds: usize,
-    token_order: usize,
-    refused_writes: usize,
-}
+const RULES: [Rule; 4] = [Rule::Overlap, Rule::LostHold, Rule::TokenOrder, Rule::RefusedWrite];
+
+const HEADING: &str = "| fault | episodes | not served | served after p50 | p99 | no grant for p50 | p99 | overlaps \
+    | lost holds | token order | refused writes | longest overlap | sum |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|";
 
 /// Prints the table: a row for each kind of episode, and one for all.
 pub fn print(found: &Verdicts) {
-    let mut rows: BTreeMap<&str, Row<'_>> = BTreeMap::new();
-    let mut all = Row::default();
-    for outage in &found.outages {
-        rows.entry(row_of(&outage.episode)).or_default().outages.push(outage);
-        all.outages.push(outage);
+    println!("{HEADING}");
+    let kinds = found.outages.iter().map(|outage| row_of(&outage.episode));
+    let mut kinds: Vec<&str> =
+        kinds.chain(found.findings.iter().map(|one| row_of(&one.episode))).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    for kind in kinds {
+        print_row(found, kind, |episode| row_of(episode) == kind);
     }
-    for overlap in &found.overlaps {
-        rows.entry(row_of(&overlap.episode)).or_default().overlaps.push(overlap);
-        all.overlaps.push(overlap);
-    }
-    for finding in &found.lost_holds {
-        rows.entry(row_of(&finding.episode)).or_default().lost_holds += 1;
-        all.lost_holds += 1;
-    }
-    for finding in &found.token_order {
-        rows.entry(row_of(&finding.episode)).or_default().token_order += 1;
-        all.token_order += 1;
-    }
-    for finding in &found.refused_writes {
-        rows.entry(row_of(&finding.episode)).or_default().refused_writes += 1;
-        all.refused_writes += 1;
-    }
-    println!(
-        "| fault | episodes | not served | served after p50 | p99 | no grant for p50 | p99 | overlaps | longest | sum \
-        | lost holds | token order | refused writes |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|"
-    );
-    for (name, row) in &rows {
-        row.print(name);
-    }
-    all.print("all");
+    print_row(found, "all", |_| true);
     println!("{} holds; requests without a grant: {:?}", found.holds, found.refusals);
-    show(found);
+    for rule in RULES {
+        let mut findings: Vec<_> = found.of(rule).collect();
+        findings.sort_by_key(|finding| Reverse(finding.length));
+        for finding in findings.into_iter().take(SHOWN) {
+            println!(
+                "{rule:?} {} in {}: {}",
+                seconds(finding.length),
+                finding.episode,
+                finding.text
+            );
+        }
+    }
+}
+
+fn print_row(found: &Verdicts, name: &str, is_in: impl Fn(&str) -> bool) {
+    let outages: Vec<_> = found.outages.iter().filter(|outage| is_in(&outage.episode)).collect();
+    let recoveries = outages.iter().map(|outage| outage.recovery).filter(|&time| time > 0);
+    let recoveries: Vec<Nanos> = recoveries.collect();
+    let silences: Vec<Nanos> = outages.iter().map(|outage| outage.without_service).collect();
+    let mut cells = vec![outages.len().to_string(), (outages.len() - recoveries.len()).to_string()];
+    for times in [recoveries, silences] {
+        cells.extend([50, 99].map(|percent| seconds(percentile(&times, percent))));
+    }
+    let counts = RULES.map(|rule| found.of(rule).filter(|one| is_in(&one.episode)).count());
+    cells.extend(counts.map(|count| count.to_string()));
+    let overlaps = found.of(Rule::Overlap).filter(|overlap| is_in(&overlap.episode));
+    let lengths: Vec<Nanos> = overlaps.map(|overlap| overlap.length).collect();
+    cells.push(seconds(lengths.iter().copied().max().unwrap_or(0)));
+    cells.push(seconds(lengths.iter().sum()));
+    println!("| {name} | {} |", cells.join(" | "));
 }
 
 /// All pairs of faults share a row.
 fn row_of(episode: &str) -> &str {
     if episode.contains('+') { "two at once" } else { episode }
-}
-
-impl Row<'_> {
-    fn print(&self, name: &str) {
-        let served = self.outages.iter().filter(|outage| outage.recovery > 0);
-        let recoveries: Vec<Nanos> = served.map(|outage| outage.recovery).collect();
-        let outages: Vec<Nanos> =
-            self.outages.iter().map(|outage| outage.without_service).collect();
-        let lengths = self.overlaps.iter().map(|overlap| overlap.to - overlap.from);
-        println!(
-            "| {name} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-            self.outages.len(),
-            self.outages.len() - recoveries.len(),
-            seconds(percentile(&recoveries, 50)),
-            seconds(percentile(&recoveries, 99)),
-            seconds(percentile(&outages, 50)),
-            seconds(percentile(&outages, 99)),
-            self.overlaps.len(),
-            seconds(lengths.clone().max().unwrap_or(0)),
-            seconds(lengths.sum()),
-            self.lost_holds,
-            self.token_order,
-            self.refused_writes,
-        );
-    }
-}
-
-fn show(found: &Verdicts) {
-    let mut overlaps: Vec<_> = found.overlaps.iter().collect();
-    overlaps.sort_by_key(|overlap| overlap.from.wrapping_sub(overlap.to));
-    for Overlap { episode, from, to, holds: [one, other] } in overlaps.into_iter().take(SHOWN) {
-        println!("overlap of {} at {from} in {episode}:", seconds(to - from));
-        println!("    {}: {one}\n    {}: {other}", one.client, other.client);
-    }
-    let others = [
-        ("lost hold", &found.lost_holds),
-        ("token order", &found.token_order),
-        ("refused write", &found.refused_writes),
-    ];
-    for (name, findings) in others {
-        for Finding { episode, text } in findings.iter().take(SHOWN) {
-            println!("{name} in {episode}: {text}");
-        }
-    }
 }
 
 fn percentile(values: &[Nanos], percent: usize) -> Nanos {

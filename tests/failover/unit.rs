@@ -11,7 +11,7 @@ mod history;
 mod judge;
 
 use history::History;
-use judge::{Outage, Verdicts, judge};
+use judge::{Outage, Rule, Verdicts, judge};
 
 /// Judges the lines of two clients and of the nemesis.
 fn verdicts(one: &str, two: &str, episodes: &str) -> Verdicts {
@@ -27,12 +27,8 @@ fn verdicts(one: &str, two: &str, episodes: &str) -> Verdicts {
 #[track_caller]
 fn assert_found(one: &str, two: &str, expected: [usize; 4]) -> Verdicts {
     let found = verdicts(one, two, "episode cut 50 80 90");
-    let counts = [
-        found.overlaps.len(),
-        found.lost_holds.len(),
-        found.token_order.len(),
-        found.refused_writes.len(),
-    ];
+    let rules = [Rule::Overlap, Rule::LostHold, Rule::TokenOrder, Rule::RefusedWrite];
+    let counts = rules.map(|rule| found.of(rule).count());
     assert_eq!(counts, expected, "{found:#?}");
     found
 }
@@ -52,11 +48,11 @@ fn beliefs_one_after_the_other_are_fine() {
 fn two_beliefs_at_once_are_an_overlap_of_the_latest_episode() {
     let one = "hold k 1 10 1 70 90 72 released";
     let found = assert_found(one, "hold k 5 60 2 95 99 96 released", [1, 0, 0, 0]);
-    let overlap = &found.overlaps[0];
-    assert_eq!((overlap.from, overlap.to, overlap.episode.as_str()), (60, 70, "cut"));
+    let overlap = &found.findings[0];
+    assert_eq!((overlap.length, overlap.episode.as_str()), (10, "cut"));
     let found = assert_found(one, "hold k 5 20 2 30 99 31 released", [1, 0, 0, 0]);
-    assert_eq!(found.overlaps[0].episode, "before");
-    assert_eq!((found.overlaps[0].from, found.overlaps[0].to), (20, 30));
+    let overlap = &found.findings[0];
+    assert_eq!((overlap.length, overlap.episode.as_str()), (10, "before"));
     // The same token twice, and a longer belief over two others.
     assert_found(one, "hold k 5 60 1 95 99 96 released", [1, 0, 0, 0]);
     let two = "hold k 5 20 2 30 99 31 released\nhold k 6 40 3 50 99 51 released";
@@ -129,5 +125,5 @@ fn half_a_line_is_left_for_later() {
 #[test]
 #[should_panic(expected = "what is this")]
 fn a_line_that_nothing_writes_is_refused() {
-    History::default().add("one", "hold k 1 10 1 70 90 72 freed\n");
+    History::default().add("one", "hold k 1 10 1 70 90 soon released\n");
 }
