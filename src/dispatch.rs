@@ -102,9 +102,10 @@ fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, op: &Op<'_>) {
                 return false;
             }
             shell.gate = gate;
-            shell.machine.set_gate(gate);
+            let now = shell::now();
+            shell.machine.set_gate(gate, now.mono);
             let keys = &mut Keys::new(ctx, Mode::Write, scope, named).of_user(user);
-            let turn = &mut Turn { keys, now: shell::now(), caller: caller.as_core(), fx };
+            let turn = &mut Turn { keys, now, caller: caller.as_core(), fx };
             shell.machine.execute(turn, op, permit);
             true
         });

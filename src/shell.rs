@@ -150,7 +150,7 @@ pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
     if flags.replica() {
         machine.demote();
     } else {
-        machine.begin_quarantine(now.mono);
+        machine.begin_service(now.mono);
     }
     IS_CLUSTER.store(flags.cluster(), Ordering::Relaxed);
     let shell = Shell {
@@ -178,7 +178,7 @@ pub fn with<R>(f: impl FnOnce(&mut Shell) -> R) -> Option<R> {
             shell.settings_seen = config::changes();
             shell.machine.configure(|settings| *settings = config::current(is_cluster()));
         }
-        shell.machine.set_gate(Gate::Unknown);
+        shell.machine.forget_gate();
         Some(f(shell))
     })?
 }

@@ -91,7 +91,7 @@ fn begin(ctx: Ctx<'_>, shell: &mut Shell, now: Now) {
         persist::doubt_at_start(&mut shell.machine);
         shell.machine.loaded(now);
         if shell.machine.role() == Role::Primary {
-            shell.machine.begin_quarantine(now.mono);
+            shell.machine.begin_service(now.mono);
         }
     }
     if let Some(at) = shell.armed.take().filter(|&at| at <= now.mono) {
@@ -372,9 +372,10 @@ fn undelivered(ctx: Ctx<'_>, allowed: Allowed, waiter: WaiterId) {
 pub fn on_keys(ctx: Ctx<'_>, allowed: Allowed, run: impl FnOnce(&mut Shell, &mut Turn<'_>)) {
     shell::with_effects(|effects| {
         let asked = shell::with(|shell| {
-            shell.machine.set_gate(allowed.gate);
+            let now = shell::now();
+            shell.machine.set_gate(allowed.gate, now.mono);
             let mut keys = Keys::new(ctx, Mode::Write, allowed.scope, Named::none());
-            run(shell, &mut Turn::without_caller(&mut keys, shell::now(), effects));
+            run(shell, &mut Turn::without_caller(&mut keys, now, effects));
         });
         if asked.is_some() {
             perform::perform(ctx, Named::none(), effects);

@@ -35,6 +35,7 @@ mod once;
 mod options;
 mod owner;
 mod quorum;
+mod replicas;
 mod rw;
 mod secured;
 mod semaphore;

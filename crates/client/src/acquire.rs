@@ -83,9 +83,16 @@ async fn attempt(handle: &Handle, deadline: Deadline) -> Result<Option<Hold>, Er
         pending.queue(deadline, &registered).await
     };
     let Some(mut grant) = granted? else { return Ok(None) };
-    if registry.flushes() != flushes {
-        match Box::pin(pending.verify(grant, &mut flushes)).await? {
-            Some(verified) => grant = verified,
+    loop {
+        let checked = if registry.flushes() != flushes {
+            Box::pin(pending.verify(grant, &mut flushes)).await?
+        } else if let Some(replicas) = pending.replicas().filter(|_| !grant.is_confirmed) {
+            Box::pin(pending.confirm(grant, replicas)).await?
+        } else {
+            break;
+        };
+        match checked {
+            Some(checked) => grant = checked,
             None => return Ok(None),
         }
     }

@@ -19,7 +19,7 @@ use crate::settings::{Settings, Wait};
 use crate::tls;
 #[cfg(feature = "tls-rustls")]
 use crate::tls::TlsCertificates;
-use crate::url::Endpoints;
+use crate::url::{Endpoints, take_replicas};
 use crate::watchdog;
 
 impl Client {
@@ -30,7 +30,8 @@ impl Client {
     ///   server that is. User and password are those of the servers; those of the Sentinels are parameters:
     ///   `?sentinel_username=…&sentinel_password=…`, or with [`ClientBuilder::sentinel_credentials`];
     /// - `redis-cluster://[user:password@]host:port,host:port` for a cluster;
-    /// - the latter two with `rediss-` for TLS, also to the Sentinels (unless `sentinel_tls=no`).
+    /// - the latter two with `rediss-` for TLS, also to the Sentinels (unless `sentinel_tls=no`);
+    /// - each with the parameter `?replicas=n`, which is [`ClientBuilder::holds_through_failover`].
     ///
     /// In users and passwords, characters with a meaning in URLs are written as `%40` (`@`), `%26` (`&`) and so on.
     ///
@@ -136,6 +137,21 @@ settings! {
 }
 
 impl ClientBuilder {
+    /// A grant counts only when `replicas` replicas have it, and so does each renewal: a hold lasts no longer than the
+    /// last renewal that they confirmed. If the servers are set up for it
+    /// ([docs/failover.md](https://github.com/dlock/dlock/blob/main/docs/failover.md), `dlock doctor`), no two clients
+    /// hold a lock at the same time, also after failovers. 1 or more; the default is not to wait for replicas. Also
+    /// `replicas=n` in the URL.
+    ///
+    /// An acquire gets [`Replicas`](crate::ErrorKind::Replicas) if too few replicas have its grant within a sixth of
+    /// the lease, at most one second; the grant is released. While replicas are missing, the client's requests wait
+    /// for up to that time, and holds end with their leases. A release does not wait. Every client of a lock needs this
+    /// setting.
+    pub fn holds_through_failover(mut self, replicas: u32) -> Self {
+        self.settings.replicas = Some(replicas);
+        self
+    }
+
     /// Certificates for `rediss://`: your own authority (instead of those that the system trusts), and a
     /// certificate of this client. They apply to Sentinels and all nodes of a cluster, too. Bad certificates, and a URL
     /// without TLS, are [`Invalid`](crate::ErrorKind::Invalid).
@@ -172,8 +188,10 @@ impl ClientBuilder {
     /// Connects to what `url` names; see [`Client::connect`].
     #[doc = errors_as!("[`Client::connect`]")]
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
-        let endpoints = Endpoints::parse(url)?;
-        self.connect_to(endpoints).await
+        let (url, replicas) = take_replicas(url)?;
+        let mut builder = self;
+        builder.settings.replicas = builder.settings.replicas.or(replicas);
+        builder.connect_to(Endpoints::parse(&url)?).await
     }
 
     /// Connects to a server in this process.

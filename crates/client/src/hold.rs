@@ -18,6 +18,7 @@ use crate::hold_ref::HoldRef;
 use crate::hold_state::{InflightRenewal, RenewalReply};
 use crate::link::events::Events as _;
 use crate::lost::Lost;
+use crate::replicas::Replicas;
 use crate::telemetry;
 use crate::tracked::{TrackedHold, shared_lease};
 
@@ -217,8 +218,19 @@ impl Hold {
     /// As [`Hold::send_all`], and notes the reply to the renewal.
     async fn send_renewal(&self, renewal: Renewal) -> Result<(), Error> {
         let Renewal { requests, inflight } = renewal;
+        let over = self.connection();
         let sent = self.send_all(&requests).await;
+        let confirmed = match (&sent, Replicas::of(&self.core.ctx.settings)) {
+            (Ok(false), Some(replicas)) => {
+                self.core.routes.confirm(self.key(), over, replicas).await
+            }
+            // Which of the servers that got a copy accepted it is not known.
+            (Ok(true), Some(_)) => Err(Error::unavailable("the renewal was sent twice")),
+            _ => Ok(()),
+        };
         let reply = match &sent {
+            Ok(false) if confirmed.is_err() => RenewalReply::Unconfirmed,
+            Ok(true) if confirmed.is_err() => RenewalReply::Unknown,
             Ok(false) => RenewalReply::Accepted,
             Ok(true) => RenewalReply::AcceptedCopy,
             Err(error) if error.is_refusal() && !error.is_repeated() && requests.len() == 1 => {
@@ -227,7 +239,8 @@ impl Hold {
             Err(_) => RenewalReply::Unknown,
         };
         self.end_renewal(inflight, reply);
-        sent.map(drop)
+        sent?;
+        confirmed.map_err(|error| error.of_key(self.key()))
     }
 
     /// The requests that tell whether its parts are gone, and change nothing. None: there are none.

@@ -89,6 +89,9 @@ pub(crate) enum RenewalReply {
     Accepted,
     /// It accepted one of several copies. Another copy may arrive later.
     AcceptedCopy,
+    /// It accepted the only copy, and too few replicas have it in time: after a failover, another server may not know
+    /// it.
+    Unconfirmed,
     /// It refused. No copy arrives later.
     Refused,
     /// No reply: a copy may arrive at any later time.

@@ -110,6 +110,7 @@ mod pulse;
 mod quorum;
 mod random;
 mod registry;
+mod replicas;
 mod reply;
 mod route;
 mod semaphore;

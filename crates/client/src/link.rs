@@ -289,7 +289,8 @@ impl Shared {
             self.may_work.store(true, Ordering::Relaxed);
         }
         let (dialer, pulse) = (Arc::new(dialer), Pulse::new(generation, sent));
-        let live = Live { connection, generation, dialer, pulse, shard };
+        let confirmations = Arc::default();
+        let live = Live { connection, generation, dialer, pulse, shard, confirmations };
         if let Some(shard) = &live.shard
             && let Some(channel) = shard.before()
         {

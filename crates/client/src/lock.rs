@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::family::Family;
 use crate::guard::Guard;
 use crate::hold::Hold;
-use crate::options::Replicas;
+use crate::replicas::Replicas;
 use crate::reply::value;
 use crate::settings::Wait;
 

@@ -8,6 +8,7 @@ use dlock_wire::names::{BIND_MAX_MS, LABEL_MAX, LEASE_MAX_MS, OWNER_MAX};
 use crate::clock::millis;
 use crate::error::Error;
 use crate::hold_state::lease_for;
+use crate::replicas::Replicas;
 use crate::settings::{Settings, Wait, check_max_hold, check_renewed, lease_ms};
 
 /// A shorter time than probes and margins need is over at once.
@@ -26,15 +27,6 @@ pub(crate) struct Options {
     pub(crate) no_reentry: bool,
     pub(crate) wait: Option<Wait>,
     pub(crate) replicas: Option<Replicas>,
-}
-
-/// Replicas that must have a grant before it counts.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Replicas {
-    pub(crate) wanted: u32,
-    pub(crate) timeout: Duration,
-    /// On their disks (WAITAOF), not only in their memory (WAIT).
-    pub(crate) on_disk: bool,
 }
 
 impl Options {

@@ -34,6 +34,8 @@ pub(crate) struct Settings {
     pub(crate) response_timeout: Duration,
     pub(crate) retry_for: Duration,
     pub(crate) private_connections: usize,
+    /// How many replicas must have each grant and each renewal before it counts.
+    pub(crate) replicas: Option<u32>,
 }
 
 impl Default for Settings {
@@ -47,6 +49,7 @@ impl Default for Settings {
             response_timeout: Duration::from_secs(3),
             retry_for: Duration::from_secs(10),
             private_connections: 256,
+            replicas: None,
         }
     }
 }
@@ -66,6 +69,9 @@ impl Settings {
             if !(Duration::from_millis(1)..=365 * DAY).contains(&time) {
                 return Err(Error::invalid(format!("{name} must be 1 ms to 365 days")));
             }
+        }
+        if self.replicas == Some(0) {
+            return Err(Error::invalid("replicas must be at least 1"));
         }
         if self.private_connections == 0 {
             return Err(Error::invalid("private_connections must be at least 1"));

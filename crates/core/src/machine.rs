@@ -238,10 +238,15 @@ impl Machine {
         self.regime.lease(mono)
     }
 
-    /// Tells the machine whether the server would accept a client's write, for the next operation. The shell sets
-    /// [`Gate::Unknown`] before it lends the machine, so that no operation uses the answer given to another one.
-    pub fn set_gate(&mut self, gate: Gate) {
-        self.regime.set_gate(gate);
+    /// Tells the machine whether the server would accept a client's write at `mono`, for the next operation. The shell
+    /// forgets it before it lends the machine, so that no operation uses the answer given to another one.
+    pub fn set_gate(&mut self, gate: Gate, mono: Instant) {
+        self.regime.set_gate(gate, mono);
+    }
+
+    /// Sets [`Gate::Unknown`].
+    pub fn forget_gate(&mut self) {
+        self.regime.forget_gate();
     }
 
     /// Limits the waiters served, holds ended and keys checked in one step to this number, at least two. For tests of
@@ -256,9 +261,10 @@ impl Machine {
         self.regime.observe(mono, paused);
     }
 
-    /// Starts the quarantine of `restart_quarantine_ms` at `mono`: the process just started.
-    pub fn begin_quarantine(&mut self, mono: Instant) {
-        self.regime.begin_quarantine(mono, self.settings.restart_quarantine_ms);
+    /// This server begins to serve as a primary at `mono`: its process started, or it was promoted. If the server then
+    /// refuses writes, leases and the quarantine of `restart_quarantine_ms` begin with the first write that it accepts.
+    pub fn begin_service(&mut self, mono: Instant) {
+        self.regime.begin_service(mono, self.settings.restart_quarantine_ms);
     }
 
     /// How long the quarantine lasts from `mono` on, in milliseconds; 0 when there is none.

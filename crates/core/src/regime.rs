@@ -28,6 +28,21 @@ pub enum Gate {
     Shut,
 }
 
+/// Whether a server that has begun to serve as a primary has been able to write since.
+///
+/// After a failover it may have too few replicas (`min-replicas-to-write`). Until one that followed the old primary
+/// comes over, that replica can confirm grants and renewals of the old primary. So the time for which leases last and
+/// the quarantine must not have begun to run before: docs/failover.md derives it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Service {
+    /// It has accepted writes: leases and the quarantine run.
+    Begun,
+    /// The server has not been asked yet. They run from the start or the promotion.
+    Unasked { quarantine_ms: Millis },
+    /// The server refused. They stand still until it accepts writes.
+    Refused { quarantine_ms: Millis },
+}
+
 /// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Regime {
@@ -35,6 +50,7 @@ pub(crate) struct Regime {
     /// Set for each operation: see [`Machine::set_gate`](crate::machine::Machine::set_gate).
     gate: Gate,
     clock: LeaseClock,
+    service: Service,
     /// A quarantine whose end is not processed yet.
     quarantine_until: Option<Instant>,
     /// What this server could not read. No change of role ends it.
@@ -52,6 +68,7 @@ impl Default for Regime {
             role: Role::Primary,
             gate: Gate::Unknown,
             clock: LeaseClock::default(),
+            service: Service::Begun,
             quarantine_until: None,
             divergence: Divergence::default(),
             epoch: 0,
@@ -70,8 +87,31 @@ impl Regime {
         self.role == Role::Primary
     }
 
-    pub fn set_gate(&mut self, gate: Gate) {
+    pub fn set_gate(&mut self, gate: Gate, mono: Instant) {
         self.gate = gate;
+        match (self.service, gate) {
+            (Service::Unasked { quarantine_ms }, Gate::Shut) => {
+                self.service = Service::Refused { quarantine_ms };
+                self.observe(mono, true);
+            }
+            (Service::Unasked { .. }, Gate::Open) => self.service = Service::Begun,
+            (Service::Refused { quarantine_ms }, Gate::Open) => {
+                self.service = Service::Begun;
+                self.observe(mono, false);
+                self.begin_quarantine(mono, quarantine_ms);
+            }
+            (Service::Begun, _) | (_, Gate::Unknown) | (Service::Refused { .. }, Gate::Shut) => {}
+        }
+    }
+
+    /// The server's answer was for another operation.
+    pub fn forget_gate(&mut self) {
+        self.gate = Gate::Unknown;
+    }
+
+    /// Whether the server is still to be asked for its first write as a primary.
+    pub fn awaits_writes(&self) -> bool {
+        self.service != Service::Begun
     }
 
     /// Whether the server would accept a write.
@@ -104,29 +144,41 @@ impl Regime {
         self.clock.at(mono)
     }
 
-    /// The server is paused at `mono`, or is not.
+    /// The server is paused at `mono`, or is not. The clock also stands still until the first write of a primary.
     pub fn observe(&mut self, mono: Instant, paused: bool) {
-        self.clock.observe(mono, paused);
+        let is_refused = matches!(self.service, Service::Refused { .. });
+        self.clock.observe(mono, paused || is_refused);
+    }
+
+    /// This server begins to serve as a primary at `mono`, with a quarantine of `quarantine_ms`.
+    pub fn begin_service(&mut self, mono: Instant, quarantine_ms: Millis) {
+        self.service = Service::Unasked { quarantine_ms };
+        self.begin_quarantine(mono, quarantine_ms);
     }
 
     /// No grants from `mono` on for this time; 0 ends a quarantine.
-    pub fn begin_quarantine(&mut self, mono: Instant, ms: Millis) {
+    fn begin_quarantine(&mut self, mono: Instant, ms: Millis) {
         self.quarantine_until = (ms > 0).then(|| mono + ms);
     }
 
     /// How long the quarantine lasts from `mono` on, in milliseconds; 0 if there is none.
     pub fn quarantine_left(&self, mono: Instant) -> Millis {
-        self.quarantine_until.map_or(0, |until| until - mono)
+        match self.service {
+            Service::Refused { quarantine_ms } => quarantine_ms,
+            _ => self.quarantine_until.map_or(0, |until| until - mono),
+        }
     }
 
     /// The end of a quarantine, until [`Regime::end_quarantine`] has processed it.
     pub fn quarantine_end(&self) -> Option<Instant> {
-        self.quarantine_until
+        // While writes are refused, it is not known.
+        self.quarantine_until.filter(|_| !matches!(self.service, Service::Refused { .. }))
     }
 
     /// Whether a quarantine has ended, once.
     pub fn end_quarantine(&mut self, mono: Instant) -> bool {
-        self.quarantine_until.take_if(|until| *until <= mono).is_some()
+        !matches!(self.service, Service::Refused { .. })
+            && self.quarantine_until.take_if(|until| *until <= mono).is_some()
     }
 
     /// This server follows from now on; `false` if it did already.
@@ -135,6 +187,7 @@ impl Regime {
         if was_primary {
             self.role = Role::Replica;
             self.quarantine_until = None;
+            self.service = Service::Begun;
         }
         was_primary
     }

@@ -2,18 +2,16 @@
 
 use std::sync::atomic::Ordering;
 
-use redis::{Cmd, Value};
-use tokio::time::timeout;
+use redis::Value;
 
 use super::pending::{Grant, PendingAcquire, WaitRequest};
-use super::rollback::LEAVE_WITHIN;
-use crate::clock::{Moment, millis};
+use crate::clock::Moment;
 use crate::command::Draft;
 use crate::deadline::Deadline;
 use crate::dedicated::{BlockedCalls, LONG_BLOCK};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::hold_ref::HoldRef;
-use crate::options::Replicas;
+use crate::replicas::Replicas;
 
 impl PendingAcquire {
     /// Waits with blocked calls, and for replicas if the options say so.
@@ -32,7 +30,7 @@ impl PendingAcquire {
                 (WaitRequest::Block(block_ms), block_ms)
             };
             let sent = first.get_or_insert_with(|| self.sent_now()).clone();
-            let replicas = self.options.replicas;
+            let replicas = self.replicas();
             let wait_ms = replicas.map_or(0, Replicas::timeout_ms);
             let mut drafts = vec![self.draft(wait)];
             drafts.extend(replicas.map(|replicas| Draft::from(replicas.request())));
@@ -47,13 +45,12 @@ impl PendingAcquire {
             };
             calls.answered();
             let was_sent = self.was_sent.swap(true, Ordering::Relaxed);
-            if let Some(grant) = self.granted(reply, sent)? {
-                if let Some(replicas) = replicas
-                    && let Err(error) = replicas.check(&acknowledged?)
-                {
-                    // The error says that the grant was released. What is left goes on in the background.
-                    let _ = timeout(LEAVE_WITHIN, self.cancel_and_release()).await;
-                    return Err(error);
+            if let Some(mut grant) = self.granted(reply, sent)? {
+                if let Some(replicas) = replicas {
+                    if let Err(error) = replicas.check(&acknowledged?) {
+                        return Err(self.unconfirmed(error).await);
+                    }
+                    grant.is_confirmed = true;
                 }
                 if let Some(grant) = self.settle(grant).await? {
                     return Ok(Some(grant));
@@ -102,39 +99,5 @@ impl PendingAcquire {
             }
         }
         self.claim(grant).await
-    }
-}
-
-impl Replicas {
-    fn timeout_ms(self) -> u64 {
-        millis(self.timeout).max(1)
-    }
-
-    /// The request that waits for them.
-    fn request(self) -> Cmd {
-        let mut wait = redis::cmd(if self.on_disk { "WAITAOF" } else { "WAIT" });
-        if self.on_disk {
-            wait.arg(1);
-        }
-        wait.arg(self.wanted).arg(self.timeout_ms());
-        wait
-    }
-
-    /// Whether enough of them have the grant, by the reply to WAIT or WAITAOF.
-    fn check(self, reply: &Value) -> Result<(), Error> {
-        let count = match reply {
-            Value::Int(count) => *count,
-            Value::Array(local_and_replicas) => match local_and_replicas.as_slice() {
-                [Value::Int(1..), Value::Int(count)] => *count,
-                _ => 0,
-            },
-            _ => 0,
-        };
-        let (acknowledged, wanted) = (u32::try_from(count).unwrap_or(0), self.wanted);
-        if acknowledged >= wanted {
-            return Ok(());
-        }
-        let text = format!("{acknowledged} of {wanted} replicas have the grant: it was released");
-        Err(Error::new(ErrorKind::Replicas { acknowledged, wanted }, text))
     }
 }

@@ -8,9 +8,10 @@ use std::time::Duration;
 use dlock_wire::names::{KEYS_MAX, PERMITS_MAX};
 use dlock_wire::reply::quote;
 use redis::Value;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Handle;
+use super::rollback::LEAVE_WITHIN;
 use crate::clock::Moment;
 use crate::core::Core;
 use crate::error::{Error, ErrorKind};
@@ -21,7 +22,11 @@ use crate::hold_ref::HoldRef;
 use crate::hold_state::{LeaseTerms, certain};
 use crate::options::Options;
 use crate::pulse::Pulse;
+use crate::replicas::Replicas;
 use crate::tracked::shared_lease;
+
+/// When to renew a grant whose connection was lost before replicas confirmed it.
+const CONFIRM_AGAIN: Duration = Duration::from_millis(20);
 
 /// What an acquire takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,6 +150,8 @@ pub(super) struct Grant {
     pub(super) lasts: Duration,
     /// A message announced it, and no renewal has claimed it.
     pub(super) unclaimed: bool,
+    /// As many replicas have it as it needs.
+    pub(super) is_confirmed: bool,
 }
 
 /// How a request waits.
@@ -178,6 +185,11 @@ impl PendingAcquire {
             is_stray: AtomicBool::new(false),
             was_sent: AtomicBool::new(false),
         }
+    }
+
+    /// How many replicas must have the grant.
+    pub(super) fn replicas(&self) -> Option<Replicas> {
+        self.options.replicas.or_else(|| Replicas::of(&self.core.ctx.settings))
     }
 
     pub(super) fn key(&self) -> &[u8] {
@@ -252,6 +264,36 @@ impl PendingAcquire {
         }
     }
 
+    /// Waits until replicas have the grant, over the connection that wrote it; over another one, it is renewed first.
+    /// None: it has lapsed.
+    pub(super) async fn confirm(
+        &self,
+        mut grant: Grant,
+        replicas: Replicas,
+    ) -> Result<Option<Grant>, Error> {
+        let until = self.core.ctx.retry_until();
+        while !grant.is_confirmed {
+            match self.core.routes.confirm(self.key(), grant.sent.generation(), replicas).await {
+                Ok(()) => grant.is_confirmed = true,
+                Err(error) if is_passing(&error) && Instant::now() < until => {
+                    sleep(CONFIRM_AGAIN).await;
+                    match self.claim(grant).await? {
+                        Some(claimed) => grant = claimed,
+                        None => return Ok(None),
+                    }
+                }
+                Err(error) => return Err(self.unconfirmed(error).await),
+            }
+        }
+        Ok(Some(grant))
+    }
+
+    /// Releases a grant that does not count. What is left of that goes on in the background.
+    pub(super) async fn unconfirmed(&self, error: Error) -> Error {
+        let _ = timeout(LEAVE_WITHIN, self.cancel_and_release()).await;
+        error.of_key(self.key())
+    }
+
     /// Renews a grant: its lease begins again, and it is bound to the shared connection. None: it has lapsed.
     ///
     /// Other guards of a named owner may share the hold: it is not renewed for less than they count on.
@@ -270,7 +312,8 @@ impl PendingAcquire {
                     // MRENEW binds nothing.
                     sent.over = before.over;
                 }
-                Ok(Some(Grant { hold, sent, lasts: self.terms.lease, unclaimed: false }))
+                let lasts = self.terms.lease;
+                Ok(Some(Grant { hold, sent, lasts, unclaimed: false, is_confirmed: false }))
             }
             Err(error) if error.kind() == ErrorKind::NotHeld => Ok(None),
             Err(error) => Err(error),
@@ -292,4 +335,9 @@ impl PendingAcquire {
         }
         hold
     }
+}
+
+/// The connection was replaced, or it is not that of the write: another one may do.
+fn is_passing(error: &Error) -> bool {
+    error.kind() == ErrorKind::Unavailable
 }

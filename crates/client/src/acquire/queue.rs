@@ -101,13 +101,15 @@ impl PendingAcquire {
         let lasts = self.core.ctx.settings.announced();
         let Some(hold) = self.announced_hold(id) else { return Ok(None) };
         let certain_for = sent.at.after(certain(lasts)).since(Moment::now());
-        let grant = Grant { hold, sent, lasts, unclaimed: true };
+        let grant = Grant { hold, sent, lasts, unclaimed: true, is_confirmed: false };
         // With a QUEUE of 10 s, at most half of it has passed since the request, unless this process was held up.
         // A message about a named owner may be an old one, of an earlier hold of the same name.
         if is_certain
             && self.terms.watched
             && self.terms.own_name
             && self.terms.bind.is_none()
+            // A renewal makes the shared connection wait for replicas that have the grant.
+            && self.replicas().is_none()
             && certain_for >= lasts / 3
         {
             return Ok(Some(grant));

@@ -100,7 +100,8 @@ impl PendingAcquire {
             }
             (Target::Lock(_), _) => read_or_null(reply)?.and_then(|token| self.lock(token)),
         };
-        Ok(hold.map(|hold| Grant { hold, sent, lasts: self.terms.lease, unclaimed: false }))
+        let lasts = self.terms.lease;
+        Ok(hold.map(|hold| Grant { hold, sent, lasts, unclaimed: false, is_confirmed: false }))
     }
 
     /// The hold that a message announces.

@@ -8,6 +8,7 @@ use redis::{Cmd, Pipeline, RedisResult, Value};
 use super::dialer::Dialer;
 use super::shard::{ChannelState, Shard};
 use crate::pulse::Pulse;
+use crate::replicas::Confirmations;
 
 /// A connection that was usable when it was handed out.
 #[derive(Clone)]
@@ -20,6 +21,7 @@ pub(crate) struct Live {
     pub(crate) pulse: Arc<Pulse>,
     /// The shard channel, in a cluster.
     pub(crate) shard: Option<Arc<Shard>>,
+    pub(crate) confirmations: Arc<Confirmations>,
 }
 
 impl Live {

@@ -103,6 +103,7 @@ pub(crate) fn renewed(reply: RenewalReply) {
     {
         let outcome = match reply {
             RenewalReply::Accepted | RenewalReply::AcceptedCopy => "accepted",
+            RenewalReply::Unconfirmed => "unconfirmed",
             RenewalReply::Refused => "refused",
             RenewalReply::Unknown => "unanswered",
         };

@@ -194,7 +194,7 @@ impl State {
         let mut fx = std::mem::take(&mut self.effects);
         fx.clear();
         self.machine.observe(now.mono, false);
-        self.machine.set_gate(Gate::Open);
+        self.machine.set_gate(Gate::Open, now.mono);
         run(&mut self.machine, &mut Turn { keys: &mut self.keys, now, caller, fx: &mut fx });
         self.perform(caller.client, &mut fx);
         let reply = fx.reply.take();

@@ -15,6 +15,7 @@ use crate::hold::Hold;
 use crate::hold_state::{InflightRenewal, RenewalReply};
 use crate::link::live::Live;
 use crate::lost::Lost;
+use crate::replicas::Replicas;
 use crate::route::Server;
 use crate::telemetry;
 
@@ -114,8 +115,16 @@ async fn run(
     match timeout(limit, live.send_all(&batch.pipeline, batch.commands)).await {
         Ok(Ok(replies)) => {
             hear(&replies, round, sent, &server, &live);
-            if batch.settle(replies, round) {
+            let replicas = Replicas::of(&core.ctx.settings);
+            let is_confirmed = match replicas {
+                Some(replicas) => live.confirm(replicas).await.is_ok(),
+                None => true,
+            };
+            if batch.settle(replies, round, is_confirmed) {
                 retry_soon(&core, REFUSED).await;
+            } else if let Some(replicas) = replicas.filter(|_| !is_confirmed) {
+                // The connection serves nothing else while it waits for replicas: not more than half of the time.
+                retry_soon(&core, replicas.timeout).await;
             }
         }
         Ok(Err(error)) if error.code().is_some() => {
@@ -181,13 +190,13 @@ impl Batch {
         }
     }
 
-    /// Notes the replies. True: some did not help, ask again.
-    fn settle(&self, replies: Vec<Value>, round: Round) -> bool {
+    /// Notes the replies, and whether replicas have what they accepted. True: some did not help, ask again.
+    fn settle(&self, replies: Vec<Value>, round: Round, is_confirmed: bool) -> bool {
         let mut is_refused = false;
         let mut replies = replies.into_iter();
         for sent in &self.holds {
             let replies = replies.by_ref().take(sent.commands).collect();
-            is_refused |= !sent.settle(replies, round);
+            is_refused |= !sent.settle(replies, round, is_confirmed);
         }
         is_refused
     }
@@ -201,7 +210,7 @@ impl SentHold {
     }
 
     /// What the server said about one hold. False: it did not help, ask again.
-    fn settle(&self, replies: Vec<Value>, round: Round) -> bool {
+    fn settle(&self, replies: Vec<Value>, round: Round, is_confirmed: bool) -> bool {
         let errors =
             replies.into_iter().map(|reply| reply.extract_error().map_err(Error::from_redis).err());
         let errors = errors.zip(self.hold.tracked.hold_ref.keys());
@@ -215,7 +224,11 @@ impl SentHold {
             return true;
         }
         // Refused: moved, read-only, loading.
-        self.end(if is_accepted { RenewalReply::Accepted } else { RenewalReply::Refused });
+        self.end(match (is_accepted, is_confirmed) {
+            (true, true) => RenewalReply::Accepted,
+            (true, false) => RenewalReply::Unconfirmed,
+            (false, _) => RenewalReply::Refused,
+        });
         is_accepted
     }
 }

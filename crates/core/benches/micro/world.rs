@@ -105,7 +105,7 @@ impl World {
         };
         let mut machine = Machine::new(HashKeys(1, 2), settings);
         machine.observe(NOW.mono, false);
-        machine.set_gate(Gate::Open);
+        machine.set_gate(Gate::Open, NOW.mono);
         let (keys, fx) = (Keys::default(), Effects::default());
         Self { machine, keys, fx, records: false, costs: Vec::new(), total: 0 }
     }

@@ -192,7 +192,7 @@ impl Machine {
             return;
         }
         self.begin_epoch(now);
-        self.begin_quarantine(now.mono);
+        self.begin_service(now.mono);
     }
 
     fn begin_epoch(&mut self, now: Now) {

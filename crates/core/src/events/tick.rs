@@ -37,7 +37,7 @@ impl Machine {
     /// Unless the gate is open, only waits time out: everything else is a write. Under [`Gate::Unknown`] the caller
     /// then checks [`Machine::wants_to_write`], asks the server, and calls again.
     pub fn tick(&mut self, turn: &mut Turn<'_>, gate: Gate, budget: usize) -> Progress {
-        self.set_gate(gate);
+        self.set_gate(gate, turn.now.mono);
         let limits = self.request_limits();
         for _ in 0..budget {
             let worked = self.run_out_one(turn)
@@ -100,6 +100,7 @@ impl Machine {
             && (self.leases.next().is_some_and(|at| at <= lease)
                 || self.waits.graces.next().is_some_and(|at| at <= lease.0)
                 || self.regime.has_old_entries()
+                || self.regime.awaits_writes()
                 || self.connections.has_departed()
                 || self.is_flushing()
                 || self.has_removed()

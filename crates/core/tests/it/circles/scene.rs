@@ -239,7 +239,7 @@ impl Scene {
         self.fx.clear();
         let turn = &mut Turn::without_caller(&mut self.keys, self.now, &mut self.fx);
         let progress = self.machine.tick(turn, gate, 1);
-        self.machine.set_gate(Gate::Open);
+        self.machine.set_gate(Gate::Open, self.now.mono);
         // The answer names the key of the refused wait alone, and the log names all.
         let newest = self.machine.log().newest().next();
         let links = newest.map(|entry| String::from_utf8_lossy(&entry.text).into_owned());
@@ -316,7 +316,7 @@ fn open_machine() -> Machine {
     // The search from the tick has tests of its own.
     let settings = Settings { deadlock_recheck_ms: 0, ..Settings::default() };
     let mut machine = Machine::new(HashKeys(1, 2), settings);
-    machine.set_gate(Gate::Open);
+    machine.set_gate(Gate::Open, Instant(0));
     machine
 }
 

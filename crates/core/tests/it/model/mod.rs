@@ -28,6 +28,18 @@ pub const KEYS: [&str; 3] = ["k", "l", "m"];
 
 const TOKEN_LEAD_US: u64 = 60_000_000;
 
+/// Whether a new primary has been able to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Service {
+    Begun,
+    /// It is just beginning to serve.
+    Starting,
+    /// It was not asked yet.
+    Unasked,
+    /// It was not: leases stand still, and the quarantine has not begun.
+    Refused,
+}
+
 /// See the module documentation.
 #[derive(Debug, Clone)]
 pub struct Model {
@@ -37,6 +49,7 @@ pub struct Model {
     lease_now: u64,
     paused: bool,
     shut: bool,
+    service: Service,
     pub wall_us: u64,
     last_token: u64,
     serials: u64,
@@ -88,6 +101,7 @@ impl Model {
             lease_now: now,
             paused: false,
             shut: false,
+            service: Service::Begun,
             wall_us: 0,
             last_token: 0,
             serials: 0,
@@ -113,7 +127,7 @@ impl Model {
     }
 
     pub fn at(&mut self, now: u64) {
-        if !self.paused {
+        if !self.paused && self.service != Service::Refused {
             self.lease_now += now - self.now;
         }
         self.now = now;
@@ -123,8 +137,18 @@ impl Model {
         self.paused = paused;
     }
 
+    /// The server says whether it takes writes.
     pub fn shut(&mut self, shut: bool) {
         self.shut = shut;
+        self.service = match self.service {
+            Service::Unasked if shut => Service::Refused,
+            Service::Refused if !shut => {
+                self.quarantine_until = self.now + self.settings.quarantine;
+                Service::Begun
+            }
+            Service::Unasked => Service::Begun,
+            other => other,
+        };
     }
 
     /// `touched`: the keys that the machine wrote, in its order.
@@ -167,7 +191,7 @@ impl Model {
             self.out.reply = self.await_end((client, may_block), family, call);
             return self.done();
         }
-        self.shut = false;
+        self.shut(false);
         let (k, family, verb) = taken_apart(op);
         if let Some(error) = unfit_for_a_script(client, verb) {
             self.out.reply = Some(error);
@@ -260,6 +284,11 @@ impl Model {
     }
 
     fn done(&mut self) -> Out {
+        self.service = match self.service {
+            Service::Starting => Service::Unasked,
+            Service::Unasked if !self.shut => Service::Begun,
+            other => other,
+        };
         // At keys without other work.
         for k in 0..KEYS.len() {
             let is_found = |model: &Self, place: &Place| {
@@ -275,7 +304,8 @@ impl Model {
     }
 
     fn in_quarantine(&self) -> bool {
-        self.now < self.quarantine_until
+        (self.service == Service::Refused && self.settings.quarantine > 0)
+            || self.now < self.quarantine_until
     }
 }
 

@@ -1,12 +1,12 @@
 //! Changes without a call: time, keys, roles, restarts.
 
 use super::acquire::is_saved;
-use super::{Answer, Family, Hold, How, KEYS, Lock, Model, Out};
+use super::{Answer, Family, Hold, How, KEYS, Lock, Model, Out, Service};
 use dlock_wire::request::Mode;
 
 impl Model {
     pub fn tick(&mut self, open: bool, touched: &[usize]) -> Out {
-        self.shut = !open;
+        self.shut(!open);
         for k in 0..KEYS.len() {
             self.drop_overdue(k);
         }
@@ -146,6 +146,7 @@ impl Model {
         self.hung.clear();
         self.sent.clear();
         self.shut = false;
+        self.service = Service::Starting;
         self.quarantine_until = self.now + self.settings.quarantine;
     }
 

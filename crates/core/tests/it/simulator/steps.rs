@@ -74,6 +74,7 @@ impl Simulation {
         self.world.pause(false);
         self.model.pause(false);
         self.world.gate = Gate::Open;
+        self.world.step(|_, _| ());
         self.model.shut(false);
         if self.world.is_cluster || self.random.one_in(2) {
             self.tick();

@@ -137,7 +137,15 @@ impl World {
         assert!(now_us >= self.now_us, "time does not run backwards");
         self.now_us = now_us;
         self.machine.observe(Instant(now_us), self.paused);
-        self.replica.observe(Instant(now_us), self.paused);
+        self.stop_with_primary();
+    }
+
+    /// The memories of both are compared, so their clocks stand still together: also before the first write of a new
+    /// primary.
+    fn stop_with_primary(&mut self) {
+        let lease = |us: u64| self.machine.lease_time(Instant(us));
+        let stands_still = lease(self.now_us) == lease(self.now_us + 1_000);
+        self.replica.observe(Instant(self.now_us), stands_still);
     }
 
     /// The server is paused from now on, or runs again.
@@ -172,9 +180,10 @@ impl World {
         fx.clear();
         let before = counts(&self.machine);
         let was_diverged = self.machine.divergence().is_any();
-        self.machine.set_gate(self.gate);
+        self.machine.set_gate(self.gate, now.mono);
         run(&mut self.machine, &mut self.keys, now, &mut fx);
-        self.machine.set_gate(Gate::Unknown);
+        self.machine.forget_gate();
+        self.stop_with_primary();
         (self.keys.slot, self.keys.is_shut) = (None, false);
         for record in &fx.records {
             let key = Key { db: record.db, name: fx.record_key(record) };

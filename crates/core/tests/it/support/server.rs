@@ -264,7 +264,7 @@ impl World {
         fresh.is_cluster = self.is_cluster;
         fresh.permits = self.permits;
         // The order of the shell: a quarantine begins with the process, and again when it serves.
-        fresh.machine.begin_quarantine(now.mono);
+        fresh.machine.begin_service(now.mono);
         for ((db, name), value) in &values {
             let key = Key { db: *db, name };
             let Some(value) = value else {
@@ -291,7 +291,7 @@ impl World {
         }
         self.save_beside(saved, &mut fresh);
         fresh.machine.loaded(now);
-        fresh.machine.begin_quarantine(now.mono);
+        fresh.machine.begin_service(now.mono);
         if let Saved::Rdb = saved {
             // A snapshot has the last token before the keys.
             let last = self.machine.tokens().last();

@@ -162,7 +162,7 @@ fn many_shortened_leases_in_one_step_serve_one_portion() {
     let mut world = World::new(Settings::default(), 1_000_000 * MS);
     let now = world.now();
     let mut fx = Effects::default();
-    world.machine.set_gate(Gate::Open);
+    world.machine.set_gate(Gate::Open, now.mono);
     let (machine, keys) = (&mut world.machine, &mut world.keys);
     let turn = &mut Turn { keys, now, caller: caller(1), fx: &mut fx };
     machine.execute(

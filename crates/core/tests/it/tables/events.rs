@@ -43,7 +43,7 @@ fn lock_all(world: &mut World, prefix: u8, holder: u64) {
 /// Not as a step of the world, because that checks everything, and there are very many of these calls.
 fn acquire(world: &mut World, client: u64, call: &Acquire<'_>) {
     let (now, fx) = (world.now(), &mut Effects::default());
-    world.machine.set_gate(Gate::Open);
+    world.machine.set_gate(Gate::Open, now.mono);
     let turn = &mut Turn { keys: &mut world.keys, now, caller: caller(client), fx };
     world.machine.execute(
         turn,
@@ -56,7 +56,7 @@ fn acquire(world: &mut World, client: u64, call: &Acquire<'_>) {
 /// the next, so each begins without effects. Returns their number.
 fn tell(world: &mut World, event: impl FnOnce(&mut Machine, &mut Turn<'_>)) -> usize {
     let (now, mut fx) = (world.now(), Effects::default());
-    world.machine.set_gate(Gate::Open);
+    world.machine.set_gate(Gate::Open, now.mono);
     event(&mut world.machine, &mut Turn::without_caller(&mut world.keys, now, &mut fx));
     fx.weight()
 }
@@ -142,7 +142,7 @@ fn a_newcomer_waits_behind_the_waiters_of_a_removed_key_that_are_not_served() {
     let last = name(b'a', MANY - 1);
     let now = world.now();
     let mut fx = Effects::default();
-    world.machine.set_gate(Gate::Open);
+    world.machine.set_gate(Gate::Open, now.mono);
     let call = Acquire::new(&last, b"C");
     let turn = &mut Turn { keys: &mut world.keys, now, caller: caller(9), fx: &mut fx };
     world.machine.execute(

@@ -187,6 +187,41 @@ fn in_quarantine_nothing_new_is_granted_and_what_is_held_works() {
     ");
 }
 
+/// A promoted server without enough replicas: until one comes over, that one can confirm what the old primary grants.
+#[test]
+fn leases_and_the_quarantine_of_a_new_primary_begin_with_its_first_write() {
+    run_both("
+          0  c1  ACQUIRE k A PX 100            => t1
+          0  set quarantine 50
+          1  failover
+          2  tick shut
+        500  tick shut
+        500  c9  INFO k                        => [A] t1 holds 1 lease 100 ttl 99 held 500 [] bound 0 waiters 0
+        600  c2  ACQUIRE l B                   => QUARANTINE
+        601  tick
+        620  tick shut
+        649  c2  ACQUIRE l B                   => QUARANTINE
+        650  c2  ACQUIRE l B                   => t2
+        698  c2  ACQUIRE k B                   => null
+        699  c2  ACQUIRE k B                   => t3
+    ");
+}
+
+#[test]
+fn a_gate_that_shuts_later_delays_no_lease_of_a_new_primary() {
+    run_both(
+        "
+          0  c1  ACQUIRE k A PX 100            => t1
+          1  failover
+          2  tick
+         10  tick shut
+         90  tick shut
+        100  c2  ACQUIRE k B                   => null
+        101  c2  ACQUIRE k B                   => t2
+    ",
+    );
+}
+
 #[test]
 fn a_quarantine_that_is_over_is_over_before_the_alarm() {
     run_both(

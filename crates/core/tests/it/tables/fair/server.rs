@@ -135,7 +135,7 @@ fn no_grace_runs_while_a_new_primary_takes_no_writes() {
         330  tick shut
         330  c1  POSITION k C                       => 2
         331  tick
-        331  c1  WAITERS k                          => B 0 330 100 []; C 0 329 50 []
+        331  c1  WAITERS k                          => B 0 330 300 []; C 0 329 250 []
         "
         ));
     }

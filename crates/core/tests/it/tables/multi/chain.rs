@@ -21,7 +21,7 @@ fn a_long_chain_needs_no_deep_stack() {
     let run = || {
         let now = |ms: u64| Now { mono: Instant(1_000 * MS + ms * MS), wall_us: WALL_US };
         let mut machine = Machine::new(HashKeys(1, 2), Settings::default());
-        machine.set_gate(Gate::Open);
+        machine.set_gate(Gate::Open, now(0).mono);
         let (mut keys, mut fx) = (Keys::default(), Effects::default());
         let names: Vec<Vec<u8>> = (0..=CALLS).map(|n| format!("k{n:06}").into_bytes()).collect();
         let caller = |n: usize| Caller { client: n as u64 + 1, db: 0, may_block: true };
