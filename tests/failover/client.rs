@@ -2,7 +2,8 @@
 //! `history.rs`.
 
 use std::{
-    path::PathBuf,
+    path::Path,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -10,9 +11,7 @@ use std::{
     time::Duration,
 };
 
-use dlock_client::{
-    Client, Election, Error, ErrorKind, Guard, Hold, Leadership, Lock, Released, Wait,
-};
+use dlock_client::{Client, Election, Error, ErrorKind, Hold, Lock, Released, Wait};
 use dlock_testing::Dice;
 use tokio::time::{sleep, timeout};
 
@@ -42,42 +41,16 @@ const HANGS: Duration = Duration::from_mins(1);
 /// Locks of each set-up; each client has a task for each.
 const KEYS: [&str; 5] = ["queue", "blocking", "fair", "write", "elect"];
 
-/// What a client process is told.
-#[derive(Clone, Debug)]
-pub struct Orders {
-    pub url: String,
-    pub seed: u64,
-    /// Each acquire waits for this number of replicas ([`Lock::replicas`]), and no renewal does; 0: no acquire does.
-    pub replicas_of_grants: u32,
-    /// The client ends when this file exists.
-    pub stop: PathBuf,
-}
-
-impl Orders {
-    /// As arguments of the process.
-    pub fn to_args(&self) -> [String; 4] {
-        let (seed, replicas) = (self.seed.to_string(), self.replicas_of_grants.to_string());
-        [self.url.clone(), seed, replicas, self.stop.display().to_string()]
-    }
-
-    pub fn from_args(args: &[String]) -> Orders {
-        let [url, seed, replicas, stop] = args else { panic!("four arguments: {args:?}") };
-        Orders {
-            url: url.clone(),
-            seed: seed.parse().expect("a seed"),
-            replicas_of_grants: replicas.parse().expect("a number of replicas"),
-            stop: stop.into(),
-        }
-    }
-}
-
-/// Works until it is told to stop.
-pub fn run(orders: &Orders) {
+/// Works until the file `stop` exists. Each acquire waits for `replicas` replicas ([`Lock::replicas`]), and no renewal
+/// does; 0: no acquire does.
+pub fn run(args: &[String]) {
+    let [url, seed, replicas, stop] = args else { panic!("four arguments: {args:?}") };
+    let (seed, replicas) = (seed.parse().expect("a seed"), replicas.parse().expect("a number"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime").block_on(work(orders));
+    runtime.expect("a runtime").block_on(work(url, seed, replicas, Path::new(stop)));
 }
 
-async fn work(orders: &Orders) {
+async fn work(url: &str, seed: u64, replicas: u32, stop: &Path) {
     let builder = Client::builder()
         .lease(LEASE)
         .queue(Duration::from_secs(1))
@@ -85,7 +58,7 @@ async fn work(orders: &Orders) {
         .connect_timeout(Duration::from_secs(1))
         .retry_for(Duration::from_secs(3));
     let client = loop {
-        match builder.clone().connect(&orders.url).await {
+        match builder.clone().connect(url).await {
             Ok(client) => break client,
             Err(error) if error.kind() == ErrorKind::Invalid => panic!("{error}"),
             // The group is not up yet.
@@ -95,19 +68,19 @@ async fn work(orders: &Orders) {
     let is_over = Arc::new(AtomicBool::new(false));
     let mut tasks = Vec::new();
     // An election has no such option.
-    let has_elections = orders.replicas_of_grants == 0;
+    let has_elections = replicas == 0;
     let keys = KEYS.into_iter().filter(|&key| has_elections || key != "elect");
     for (n, key) in keys.enumerate() {
         let worker = Worker {
-            wanted: Wanted::new(&client, key, orders.replicas_of_grants),
+            wanted: Wanted::new(&client, key, replicas),
             key,
-            dice: Dice::part(orders.seed, n as u64),
+            dice: Dice::part(seed, n as u64),
             is_over: is_over.clone(),
         };
         tasks.push(tokio::spawn(worker.run()));
     }
-    tasks.push(tokio::spawn(probe(client.clone(), orders.clone(), is_over.clone())));
-    while !orders.stop.exists() {
+    tasks.push(tokio::spawn(probe(client.clone(), seed, replicas, is_over.clone())));
+    while !stop.exists() {
         sleep(PROBE).await;
     }
     is_over.store(true, Ordering::SeqCst);
@@ -119,13 +92,13 @@ async fn work(orders: &Orders) {
 }
 
 /// Takes fresh locks, so that the nemesis knows when locks are granted again.
-async fn probe(client: Client, orders: Orders, is_over: Arc<AtomicBool>) {
+async fn probe(client: Client, seed: u64, replicas: u32, is_over: Arc<AtomicBool>) {
     for n in 0_u64.. {
         if is_over.load(Ordering::SeqCst) {
             return;
         }
-        let lock = client.lock(format!("probe-{}-{n}", orders.seed));
-        let lock = with_replicas(lock, orders.replicas_of_grants);
+        let lock = client.lock(format!("probe-{seed}-{n}"));
+        let lock = with_replicas(lock, replicas);
         let invoked = monotonic();
         match lock.try_acquire().await {
             Ok(Some(guard)) => {
@@ -155,10 +128,8 @@ enum Wanted {
     Election(Election),
 }
 
-enum Held {
-    Guard(Guard),
-    Leadership(Leadership),
-}
+/// A hold, and its release. Dropping the release releases it, too.
+type Held = (Hold, Pin<Box<dyn Future<Output = Result<Released, Error>> + Send>>);
 
 impl Wanted {
     fn new(client: &Client, key: &str, replicas: u32) -> Wanted {
@@ -174,27 +145,15 @@ impl Wanted {
 
     async fn acquire(&self) -> Result<Option<Held>, Error> {
         Ok(match self {
-            Wanted::Lock(lock) => lock.acquire_timeout(PATIENCE).await?.map(Held::Guard),
+            Wanted::Lock(lock) => {
+                let guard = lock.acquire_timeout(PATIENCE).await?;
+                guard.map(|guard| (guard.hold(), Box::pin(guard.release()) as _))
+            }
             Wanted::Election(election) => {
-                election.campaign_timeout(PATIENCE).await?.map(Held::Leadership)
+                let leader = election.campaign_timeout(PATIENCE).await?;
+                leader.map(|leader| (leader.hold(), Box::pin(leader.resign()) as _))
             }
         })
-    }
-}
-
-impl Held {
-    fn hold(&self) -> Hold {
-        match self {
-            Held::Guard(guard) => guard.hold(),
-            Held::Leadership(leadership) => leadership.hold(),
-        }
-    }
-
-    async fn release(self) -> Result<Released, Error> {
-        match self {
-            Held::Guard(guard) => guard.release().await,
-            Held::Leadership(leadership) => leadership.resign().await,
-        }
     }
 }
 
@@ -223,9 +182,8 @@ impl Worker {
     }
 
     /// Holds it for up to three leases, and writes down what the client believed.
-    async fn hold(&mut self, held: Held, invoked: Nanos) {
+    async fn hold(&mut self, (view, release): Held, invoked: Nanos) {
         let answered = monotonic();
-        let view = held.hold();
         // Half of the holds are short, so that there are many.
         let most = if self.dice.one_in(2) { LEASE / 10 } else { LEASE * 3 };
         let until = answered + self.dice.below(nanos(most));
@@ -254,7 +212,7 @@ impl Worker {
             sleep(SAMPLE).await;
         };
         record.how = if is_valid {
-            match held.release().await {
+            match release.await {
                 Ok(Released::Gone { reason, .. }) => format!("lost:{reason:?}"),
                 Ok(_) => "released".to_owned(),
                 Err(error) => format!("unknown:{}", kind_of(&error)),

@@ -37,7 +37,7 @@ const PERIODS: &str = "SENTINEL DEBUG INFO-PERIOD 200 PING-PERIOD 300 PUBLISH-PE
 pub struct Member {
     node: Node,
     socket: PathBuf,
-    process: Guarded,
+    pub process: Guarded,
 }
 
 impl Member {
@@ -55,14 +55,6 @@ impl Member {
         let reply = String::from_utf8(reply).ok()?;
         let (head, rest) = reply.split_once("\r\n")?;
         Some(if head.starts_with('$') { rest.to_owned() } else { head.to_owned() })
-    }
-
-    pub fn freeze(&mut self) {
-        self.process.freeze();
-    }
-
-    pub fn thaw(&mut self) {
-        self.process.thaw();
     }
 }
 
@@ -84,18 +76,16 @@ impl Group {
         let start = |node: Node| {
             let folder = dir.path().join(node.name());
             fs::create_dir(&folder).expect("a folder");
-            let mut lines = vec![
-                "protected-mode no".to_owned(),
-                "daemonize no".to_owned(),
-                format!("unixsocket {}", folder.join("s").display()),
-                format!("dir {}", folder.display()),
-                format!("logfile {}", logs.join(format!("{}.txt", node.name())).display()),
-            ];
-            lines.extend(match node {
+            let settings = match node {
                 Node::Sentinel(_) => sentinel_settings(net),
                 _ => server_settings(net, plan, setup, node),
-            });
-            fs::write(folder.join("conf"), lines.join("\n")).expect("a file in a folder of ours");
+            };
+            let (home, log) = (folder.display(), logs.join(format!("{}.txt", node.name())));
+            let lines = format!(
+                "bind 0.0.0.0\nprotected-mode no\ndir {home}\nunixsocket {home}/s\nlogfile {}\n{settings}",
+                log.display()
+            );
+            fs::write(folder.join("conf"), lines).expect("a file in a folder of ours");
             let process = launch(net, &program, node, &folder);
             Member { node, socket: folder.join("s"), process }
         };
@@ -136,22 +126,6 @@ impl Group {
         named
     }
 
-    /// What each of them says of the group, for a run that does not heal.
-    pub fn states(&self) -> String {
-        let of = |member: &Member, section: &str| {
-            let info = member.ask(&format!("INFO {section}")).unwrap_or_default();
-            format!("{}: {}", member.node.name(), info.replace("\r\n", " "))
-        };
-        let servers = self.servers.iter().map(|server| of(server, "replication"));
-        let all = servers.chain(self.sentinels.iter().map(|sentinel| of(sentinel, "sentinel")));
-        all.collect::<Vec<_>>().join("\n")
-    }
-
-    /// SIGKILL to a server.
-    pub fn kill(&mut self, server: usize) {
-        self.servers[server].process.kill();
-    }
-
     /// Starts the servers that were killed again, with what is in their folders.
     pub fn revive(&mut self, net: &Net) {
         for server in &mut self.servers {
@@ -179,42 +153,42 @@ pub fn url(net: &Net) -> String {
 fn launch(net: &Net, program: &str, node: Node, folder: &Path) -> Guarded {
     let mut command = net.within(node, program);
     command.arg(folder.join("conf")).current_dir(folder);
-    if let Node::Sentinel(_) = node {
-        command.arg("--sentinel");
-    }
+    command.args(matches!(node, Node::Sentinel(_)).then_some("--sentinel"));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     Guarded::spawn(command).expect("the server binary runs")
 }
 
-fn sentinel_settings(net: &Net) -> Vec<String> {
+fn sentinel_settings(net: &Net) -> String {
     let primary = net.address(Node::Server(0));
-    vec![
-        "bind 0.0.0.0".to_owned(),
-        format!("port {SENTINEL_PORT}"),
-        format!("sentinel monitor {NAME} {primary} {SERVER_PORT} {}", HOSTS / 2 + 1),
-        format!("sentinel down-after-milliseconds {NAME} 500"),
-        format!("sentinel failover-timeout {NAME} 1500"),
-    ]
+    format!(
+        "port {SENTINEL_PORT}\n\
+        sentinel monitor {NAME} {primary} {SERVER_PORT} 2\n\
+        sentinel down-after-milliseconds {NAME} 500\n\
+        sentinel failover-timeout {NAME} 1500\n"
+    )
 }
 
-fn server_settings(net: &Net, plan: &Plan, setup: usize, node: Node) -> Vec<String> {
-    let mut lines = vec![
-        "bind 0.0.0.0".to_owned(),
-        format!("port {SERVER_PORT}"),
-        "save \"\"".to_owned(),
-        // Every second set-up loses what it has in memory when a server is killed.
-        format!("appendonly {}", if setup.is_multiple_of(2) { "yes" } else { "no" }),
-        "appendfsync everysec".to_owned(),
-        "repl-diskless-sync-delay 0".to_owned(),
-        "repl-ping-replica-period 1".to_owned(),
-        "repl-timeout 3".to_owned(),
-        format!("min-replicas-to-write {}", plan.replicas),
-        "min-replicas-max-lag 2".to_owned(),
-        format!("loadmodule {}", module_path(Profile::Checked).display()),
-        format!("dlock.restart-quarantine-ms {}", plan.quarantine_ms),
-    ];
-    if node != Node::Server(0) {
-        lines.push(format!("replicaof {} {SERVER_PORT}", net.address(Node::Server(0))));
-    }
-    lines
+fn server_settings(net: &Net, plan: &Plan, setup: usize, node: Node) -> String {
+    let primary = net.address(Node::Server(0));
+    let is_primary = node == Node::Server(0);
+    // Every second set-up loses what it has in memory when a server is killed.
+    let appendonly = if setup.is_multiple_of(2) { "yes" } else { "no" };
+    let replicaof =
+        if is_primary { String::new() } else { format!("replicaof {primary} {SERVER_PORT}") };
+    let module = module_path(Profile::Checked).display();
+    let Plan { replicas, quarantine_ms, .. } = plan;
+    format!(
+        "port {SERVER_PORT}\n\
+        save \"\"\n\
+        appendonly {appendonly}\n\
+        appendfsync everysec\n\
+        repl-diskless-sync-delay 0\n\
+        repl-ping-replica-period 1\n\
+        repl-timeout 3\n\
+        min-replicas-to-write {replicas}\n\
+        min-replicas-max-lag 2\n\
+        loadmodule {module}\n\
+        dlock.restart-quarantine-ms {quarantine_ms}\n\
+        {replicaof}\n"
+    )
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - `PROFILE=holds`: clients that count a grant or renewal only when a replica has it, servers that write only with a
-//!   replica, a quarantine of a lease. An overlap is a failure. `default`: none of these; overlaps are expected.
+//!   replica, a quarantine of a lease. An overlap is a failure, and so is a client that nothing serves after a fault. `default`: none of these; overlaps are expected.
 //! - `FAULT=` takes one part of the profile away, and the run fails if the judge finds no overlap: `profile-off` (plain
 //!   clients), `renewal-unconfirmed` (only acquires wait for a replica), `quarantine-0`. The run ends at the first
 //!   overlap.
@@ -69,7 +69,7 @@ struct Plan {
     quarantine_ms: u64,
     /// What follows the URL of the clients.
     url_parameters: &'static str,
-    /// See [`client::Orders`].
+    /// See [`client::run`].
     replicas_of_grants: u32,
     /// Stop at the first overlap.
     is_planted: bool,
@@ -109,7 +109,7 @@ impl Plan {
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
     if args.first().is_some_and(|arg| arg == CLIENT) {
-        client::run(&client::Orders::from_args(&args[1..]));
+        client::run(&args[1..]);
         return ExitCode::SUCCESS;
     }
     let setting = |name: &str| env::var(name).unwrap_or_default();
@@ -149,7 +149,10 @@ fn main() -> ExitCode {
     let has = |rule| found.of(rule).next().is_some();
     let is_fine = match (profile, plan.is_planted) {
         (_, true) => has(Rule::Overlap),
-        ("holds", _) => !has(Rule::Overlap) && !has(Rule::TokenOrder),
+        ("holds", _) => {
+            let is_served = found.outages.iter().all(|outage| outage.recovery > 0);
+            is_served && !has(Rule::Overlap) && !has(Rule::TokenOrder)
+        }
         _ => true,
     };
     if is_fine && is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE }

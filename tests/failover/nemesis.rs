@@ -14,7 +14,6 @@ use dlock_testing::{Dice, Guarded};
 
 use super::{
     HEALS, POLL, Plan,
-    client::Orders,
     group::{self, Group, NAME},
     history::Nanos,
     monotonic,
@@ -79,19 +78,18 @@ struct Process {
 }
 
 impl Process {
-    fn start(net: &Net, n: usize, orders: &Orders, folder: &Path) -> Process {
-        let path = folder.join(format!("client{n}.log"));
-        let errors = folder.join(format!("client{n}.txt"));
+    fn start(net: &Net, n: usize, args: &[String], folder: &Path) -> Process {
         let exe = std::env::current_exe().expect("a path of this program");
         let mut command = net.within(Node::Client(n), &exe.display().to_string());
+        let name = format!("client{n}.log");
         command
             .arg(super::CLIENT)
-            .args(orders.to_args())
+            .args(args)
             .stdin(Stdio::null())
-            .stdout(File::create(&path).expect("a file in a folder of ours"))
-            .stderr(File::create(errors).expect("a file in a folder of ours"));
+            .stdout(new_file(folder, &name))
+            .stderr(new_file(folder, &format!("client{n}.txt")));
         let child = Guarded::spawn(command).expect("this program runs");
-        let file = File::open(&path).expect("a file in a folder of ours");
+        let file = File::open(folder.join(name)).expect("a file in a folder of ours");
         Process { child, file, unread: String::new(), probed: 0 }
     }
 
@@ -106,6 +104,10 @@ impl Process {
         }
         self.probed
     }
+}
+
+fn new_file(folder: &Path, name: &str) -> File {
+    File::create(folder.join(name)).expect("a file in a folder of ours")
 }
 
 /// A running set-up. Dropping it ends all its processes and deletes its namespaces.
@@ -128,22 +130,16 @@ impl Nemesis {
         let group = Group::start(&net, plan, n, folder);
         let stop = folder.join("stop");
         let seed = plan.seed.wrapping_mul(1_000).wrapping_add(n as u64);
-        let orders = |client: usize| Orders {
-            url: format!("{}{}", group::url(&net), plan.url_parameters),
-            seed: seed.wrapping_mul(10).wrapping_add(client as u64),
-            replicas_of_grants: plan.replicas_of_grants,
-            stop: stop.clone(),
+        let args = |client: usize| {
+            let url = format!("{}{}", group::url(&net), plan.url_parameters);
+            let seed = seed.wrapping_mul(10).wrapping_add(client as u64).to_string();
+            [url, seed, plan.replicas_of_grants.to_string(), stop.display().to_string()]
         };
-        let clients = (0..CLIENTS).map(|n| Process::start(&net, n, &orders(n), folder)).collect();
-        let episodes =
-            File::create(folder.join("episodes.log")).expect("a file in a folder of ours");
+        let clients = (0..CLIENTS).map(|n| Process::start(&net, n, &args(n), folder)).collect();
+        let episodes = new_file(folder, "episodes.log");
         let dice = Dice::new(seed);
         let mut nemesis = Nemesis { clients, group, net, dice, episodes, stop, primary: 0 };
-        assert!(
-            nemesis.wait_served() > 0,
-            "set-up {n} does not begin:\n{}",
-            nemesis.group.states()
-        );
+        assert!(nemesis.wait_served() > 0, "set-up {n} does not begin");
         nemesis
     }
 
@@ -151,7 +147,7 @@ impl Nemesis {
     pub fn episode(&mut self, kinds: &[Kind]) {
         let kind = self.dice.pick(kinds);
         let second = self.dice.pick(kinds);
-        let is_double = kinds.len() > 1 && self.dice.one_in(4);
+        let is_double = self.dice.one_in(4) && second != kind;
         let lasts = Duration::from_millis(300) + self.dice.millis(4_200);
         let fault = monotonic();
         self.strike(kind);
@@ -171,7 +167,7 @@ impl Nemesis {
         let name = if is_double { format!("{kind:?}+{second:?}") } else { format!("{kind:?}") };
         let served = self.wait_served();
         if served == 0 {
-            eprintln!("{name}: not served {HEALS:?} after it was healed\n{}", self.group.states());
+            eprintln!("{name}: not served {HEALS:?} after it was healed, at {healed}");
         }
         writeln!(self.episodes, "episode {name} {fault} {healed} {served}")
             .expect("the file of the episodes");
@@ -220,11 +216,11 @@ impl Nemesis {
                 others.push(Node::Server(replicas[1]));
                 self.net.cut(&[one[0], Node::Server(replicas[0])], &others);
             }
-            Kind::StopPrimary => self.group.servers[primary].freeze(),
-            Kind::StopReplica => self.group.servers[replicas[0]].freeze(),
-            Kind::StopSentinel => self.group.sentinels[replicas[0]].freeze(),
+            Kind::StopPrimary => self.group.servers[primary].process.freeze(),
+            Kind::StopReplica => self.group.servers[replicas[0]].process.freeze(),
+            Kind::StopSentinel => self.group.sentinels[replicas[0]].process.freeze(),
             Kind::StopClient => self.clients[client].child.freeze(),
-            Kind::KillPrimary => self.group.kill(primary),
+            Kind::KillPrimary => self.group.servers[primary].process.kill(),
             Kind::OrderFailover => {
                 // A Sentinel may refuse; then the episode is a quiet one.
                 self.group.sentinels[first].ask(&format!("SENTINEL FAILOVER {NAME}"));
@@ -242,7 +238,7 @@ impl Nemesis {
     fn heal(&mut self) {
         self.net.heal();
         for member in self.group.servers.iter_mut().chain(&mut self.group.sentinels) {
-            member.thaw();
+            member.process.thaw();
         }
         for client in &mut self.clients {
             client.child.thaw();

@@ -72,8 +72,8 @@ impl Net {
             links.push(format!("link set {link} up"));
             links.push(format!("route add {address}/32 dev {link}"));
         }
-        ip(None, &names);
-        ip(Some(&hub), &links);
+        batch("ip", None, &names);
+        batch("ip", Some(&hub), &links);
         let forward = "echo 1 > /proc/sys/net/ipv4/ip_forward";
         let forward = command(&hub, "sh").args(["-c", forward]).status();
         assert!(forward.is_ok_and(|status| status.success()), "no routing in {hub}");
@@ -84,7 +84,7 @@ impl Net {
                 "link set eth0 up".to_owned(),
                 format!("route add default via {} dev eth0 onlink", net.router()),
             ];
-            ip(Some(&net.namespace(node)), &setup);
+            batch("ip", Some(&net.namespace(node)), &setup);
         }
         net
     }
@@ -114,7 +114,7 @@ impl Net {
             }
         }
         let added: Vec<String> = rules.iter().map(|rule| format!("rule add {rule}")).collect();
-        ip(Some(&self.hub()), &added);
+        batch("ip", Some(&self.hub()), &added);
         self.cuts.extend(rules);
     }
 
@@ -126,22 +126,24 @@ impl Net {
 
     /// Lets at most `kbit` kbit/s pass to and from a node. (A token bucket: more kernels have it than netem.)
     pub fn slow_down(&mut self, node: Node, kbit: u64) {
-        let shape = format!("root tbf rate {kbit}kbit burst 4kb latency 400ms");
-        let (hub, inner) = (self.hub(), self.namespace(node));
-        tc(&hub, &format!("qdisc replace dev {} {shape}", node.name()));
-        tc(&inner, &format!("qdisc replace dev eth0 {shape}"));
+        self.shape(node, "replace", &format!("tbf rate {kbit}kbit burst 4kb latency 400ms"));
         self.slow.push(node);
     }
 
     /// Ends all cuts and slow links.
     pub fn heal(&mut self) {
-        let removed: Vec<String> =
-            self.cuts.drain(..).map(|rule| format!("rule del {rule}")).collect();
-        ip(Some(&self.hub()), &removed);
+        let removed = self.cuts.drain(..).map(|rule| format!("rule del {rule}"));
+        let removed: Vec<String> = removed.collect();
+        batch("ip", Some(&self.hub()), &removed);
         for node in std::mem::take(&mut self.slow) {
-            tc(&self.hub(), &format!("qdisc del dev {} root", node.name()));
-            tc(&self.namespace(node), "qdisc del dev eth0 root");
+            self.shape(node, "del", "");
         }
+    }
+
+    fn shape(&self, node: Node, verb: &str, how: &str) {
+        let line = |link: &str| [format!("qdisc {verb} dev {link} root {how}")];
+        batch("tc", Some(&self.hub()), &line(&node.name()));
+        batch("tc", Some(&self.namespace(node)), &line("eth0"));
     }
 
     fn hub(&self) -> String {
@@ -159,7 +161,7 @@ impl Net {
 
 impl Drop for Net {
     fn drop(&mut self) {
-        delete(&self.prefix);
+        delete(|name| name.starts_with(&self.prefix));
     }
 }
 
@@ -172,45 +174,31 @@ fn command(namespace: &str, program: &str) -> Command {
 
 /// Deletes what an earlier run left that was killed.
 pub fn delete_leftovers() {
-    for name in names() {
+    delete(|name| {
         let id = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
-        if id.is_some_and(|id| !Path::new("/proc").join(id).exists()) {
-            delete(&name);
+        id.is_some_and(|id| !Path::new("/proc").join(id).exists())
+    });
+}
+
+fn delete(is_ours: impl Fn(&str) -> bool) {
+    for entry in fs::read_dir(NAMESPACES).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if is_ours(&name) {
+            // The others go all the same.
+            let _ = Command::new("ip").args(["netns", "del", &name]).status();
         }
     }
 }
 
-fn delete(prefix: &str) {
-    for name in names().iter().filter(|name| name.starts_with(prefix)) {
-        // The others go all the same.
-        let _ = Command::new("ip").args(["netns", "del", name]).status();
-    }
-}
-
-fn names() -> Vec<String> {
-    let entries = fs::read_dir(NAMESPACES).into_iter().flatten().flatten();
-    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
-}
-
-/// Runs these lines of `ip`, in a namespace if one is named.
-fn ip(namespace: Option<&str>, lines: &[String]) {
+/// Runs these lines of `ip` or `tc`, in a namespace if one is named.
+fn batch(tool: &str, namespace: Option<&str>, lines: &[String]) {
     let lines = lines.join("\n");
-    let mut command = Command::new("ip");
-    if let Some(name) = namespace {
-        command.args(["-n", name]);
-    }
-    let mut child = command
-        .args(["-batch", "-"])
-        .stdin(Stdio::piped())
-        .spawn()
-        .expect("ip, of iproute2 (make deps)");
+    let place = namespace.map(|name| ["-n", name]);
+    let mut command = Command::new(tool);
+    command.args(place.iter().flatten()).args(["-batch", "-"]).stdin(Stdio::piped());
+    let mut child = command.spawn().expect("iproute2 (make deps)");
     let mut input = child.stdin.take().expect("a pipe");
-    input.write_all(lines.as_bytes()).expect("ip reads its lines");
+    input.write_all(lines.as_bytes()).expect("a tool that reads its lines");
     drop(input);
-    assert!(child.wait().is_ok_and(|status| status.success()), "ip refused:\n{lines}");
-}
-
-fn tc(namespace: &str, line: &str) {
-    let status = Command::new("tc").args(["-n", namespace]).args(line.split(' ')).status();
-    assert!(status.is_ok_and(|status| status.success()), "tc refused: {line}");
+    assert!(child.wait().is_ok_and(|status| status.success()), "{tool} refused:\n{lines}");
 }
