@@ -164,7 +164,7 @@ fn sentinel_settings(net: &Net) -> String {
         "port {SENTINEL_PORT}\n\
         sentinel monitor {NAME} {primary} {SERVER_PORT} 2\n\
         sentinel down-after-milliseconds {NAME} 500\n\
-        sentinel failover-timeout {NAME} 1500\n"
+        sentinel failover-timeout {NAME} 1000\n"
     )
 }
 

@@ -20,6 +20,9 @@ use super::{
     net::{CLIENTS, HOSTS, Net, Node},
 };
 
+/// Enough for the Sentinels to promote a replica.
+const PROMOTION: Duration = Duration::from_millis(2_500);
+
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -37,6 +40,9 @@ pub enum Kind {
     CutSentinels,
     /// The primary and one replica do not reach the Sentinels and the other replica.
     CutPairFromSentinels,
+    /// First the same, with one client at the side of the primary. Then the replica is back, and the primary and the
+    /// client are alone: the replica goes over to a new primary that knows none of the latest grants.
+    CutPairThenPrimary,
     StopPrimary,
     StopReplica,
     StopSentinel,
@@ -49,7 +55,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 15] = [
+    pub const ALL: [Kind; 16] = [
         Kind::CutHost,
         Kind::CutToHost,
         Kind::CutFromHost,
@@ -57,6 +63,7 @@ impl Kind {
         Kind::CutPair,
         Kind::CutSentinels,
         Kind::CutPairFromSentinels,
+        Kind::CutPairThenPrimary,
         Kind::StopPrimary,
         Kind::StopReplica,
         Kind::StopSentinel,
@@ -215,6 +222,14 @@ impl Nemesis {
                 let mut others = sentinels;
                 others.push(Node::Server(replicas[1]));
                 self.net.cut(&[one[0], Node::Server(replicas[0])], &others);
+            }
+            Kind::CutPairThenPrimary => {
+                let side = [one[0], Node::Server(replicas[0]), Node::Client(client)];
+                self.net.cut(&side, &all_but(&side));
+                park_timeout(PROMOTION);
+                self.net.heal();
+                let side = [one[0], Node::Client(client)];
+                self.net.cut(&side, &all_but(&side));
             }
             Kind::StopPrimary => self.group.servers[primary].process.freeze(),
             Kind::StopReplica => self.group.servers[replicas[0]].process.freeze(),
