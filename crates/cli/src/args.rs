@@ -16,7 +16,7 @@ use clap::{Args, Parser, Subcommand};
 pub use self::dev::Dev;
 pub use self::run::Run;
 pub use self::scrape::{Exporter, Metrics, Scraping};
-pub use self::see::{Completions, Graph, Log, Man, Ping, Shell, Watch, Why};
+pub use self::see::{Completions, Doctor, Graph, Log, Man, Ping, Shell, Watch, Why};
 pub use self::size::Size;
 use self::time::interval;
 
@@ -96,6 +96,8 @@ pub enum Command {
     Graph(Graph),
     /// Check that the servers answer and can grant locks
     Ping(Ping),
+    /// Check that locks survive a failover: replicas, settings, Sentinels
+    Doctor(Doctor),
     /// Print the metrics of the servers, once
     Metrics(Metrics),
     /// Serve the metrics to Prometheus over HTTP
@@ -120,6 +122,7 @@ impl Command {
             Self::Break(args) => args.json,
             Self::Unblock(args) => args.json,
             Self::Ping(args) => args.json,
+            Self::Doctor(args) => args.json,
             Self::Watch(args) => args.json,
             Self::Why(args) => args.json,
             Self::Graph(args) => args.json,

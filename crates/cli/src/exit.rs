@@ -9,6 +9,8 @@ use serde_json::{Map, Value};
 
 /// Nothing found, or nothing done.
 pub const NOTHING: u8 = 1;
+/// Of `dlock doctor`: a check failed, or could not be made.
+pub const UNFIT: u8 = 1;
 /// Of `dlock ping`: a server has no module.
 pub const NO_MODULE: u8 = 2;
 /// Of `dlock ping`: a server is in quarantine.

@@ -5,6 +5,7 @@
 mod args;
 mod connect;
 mod dev;
+mod doctor;
 mod exit;
 mod free;
 mod json;
@@ -68,6 +69,7 @@ async fn carry_out(cli: &Cli) -> Result<Ending, Failure> {
         Command::Ping(args) => {
             return ping::ping(connect::builder(&cli.tls)?, &cli.url, args).await;
         }
+        Command::Doctor(args) => return doctor::doctor(&cli.tls, &cli.url, args).await,
         Command::Dev(args) => return dev::dev(args).await,
         Command::Size(args) => return size::size(args),
         Command::Completions(args) => return pages::completions(args),
@@ -95,6 +97,7 @@ async fn carry_out(cli: &Cli) -> Result<Ending, Failure> {
         | Command::Metrics(_)
         | Command::Exporter(_)
         | Command::Ping(_)
+        | Command::Doctor(_)
         | Command::Dev(_)
         | Command::Size(_)
         | Command::Completions(_)

@@ -50,19 +50,7 @@ impl Replicas {
 
     /// Whether enough of them have the write, by the reply to WAIT or WAITAOF.
     pub(crate) fn check(self, reply: &Value) -> Result<(), Error> {
-        self.enough(self.count(reply))
-    }
-
-    fn count(self, reply: &Value) -> u32 {
-        let count = match reply {
-            Value::Int(count) => *count,
-            Value::Array(local_and_replicas) => match local_and_replicas.as_slice() {
-                [Value::Int(1..), Value::Int(count)] => *count,
-                _ => 0,
-            },
-            _ => 0,
-        };
-        u32::try_from(count).unwrap_or(0)
+        self.enough(acknowledged(reply))
     }
 
     fn enough(self, acknowledged: u32) -> Result<(), Error> {
@@ -73,6 +61,19 @@ impl Replicas {
         let text = format!("{acknowledged} of {wanted} replicas have it in time");
         Err(Error::new(ErrorKind::Replicas { acknowledged, wanted }, text))
     }
+}
+
+/// Number of replicas in the reply to WAIT or WAITAOF.
+fn acknowledged(reply: &Value) -> u32 {
+    let count = match reply {
+        Value::Int(count) => *count,
+        Value::Array(local_and_replicas) => match local_and_replicas.as_slice() {
+            [Value::Int(1..), Value::Int(count)] => *count,
+            _ => 0,
+        },
+        _ => 0,
+    };
+    u32::try_from(count).unwrap_or(0)
 }
 
 /// The waits for replicas over one shared connection. One WAIT serves all tasks whose writes were answered before it.
@@ -139,7 +140,7 @@ impl Live {
                 .and_then(Value::extract_error)
                 .map_err(Error::from_redis)?;
             // Not before the answer: a task that is cancelled here answers for no other one.
-            *last = LastWait { number, acknowledged: replicas.count(&reply) };
+            *last = LastWait { number, acknowledged: acknowledged(&reply) };
         }
         replicas.enough(last.acknowledged)
     }

@@ -34,6 +34,33 @@ Exit codes, for probes:
   64  wrong usage
   69  a server does not answer in time, or refuses the user";
 
+/// `dlock doctor`
+#[derive(Debug, Args)]
+#[command(override_usage = "dlock doctor [OPTIONS]", after_help = DOCTOR_HELP)]
+pub struct Doctor {
+    /// Number of replicas that must confirm each grant and each renewal (default: replicas=N of the URL, else 1)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub replicas: Option<u64>,
+
+    /// The longest lease of the clients
+    #[arg(long, value_name = "DURATION", default_value = "30", value_parser = lease)]
+    pub lease: Duration,
+
+    /// For programs: a JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+const DOCTOR_HELP: &str = "\
+Changes nothing. CONFIG SET lasts until the server restarts: keep the settings with CONFIG REWRITE, \
+or in the configuration file. The user needs the right to run CONFIG GET.
+
+Exit codes:
+  0   every check holds; warnings do not count
+  1   a check failed, or could not be made
+  64  wrong usage
+  69  no server answers, or one refuses the user";
+
 /// `dlock watch`
 #[derive(Debug, Args)]
 #[command(override_usage = "dlock watch [OPTIONS] <KEY>", after_help = WATCH_HELP)]

@@ -35,6 +35,9 @@ const OTHERS: &[&str] = &["run", "top", "completions", "man", "help", "metrics",
 /// Those that connect to no server. `dev` is tested in `dev.rs`.
 const WITHOUT_SERVER: &[&str] = &["dev", "size"];
 
+/// Those that succeed only with several servers: tested in `doctor.rs`.
+const WITH_SERVERS: &[&str] = &["doctor"];
+
 /// The names in the list of subcommands of `dlock --help`.
 fn subcommands(server: &Server) -> BTreeSet<String> {
     let help = stdout(server, &["--help"]);
@@ -47,7 +50,7 @@ fn subcommands(server: &Server) -> BTreeSet<String> {
 
 /// Checks that stdout is one JSON value; of an error, that it says so.
 #[track_caller]
-fn one_value(output: &Output, code: i32) -> Value {
+pub fn one_value(output: &Output, code: i32) -> Value {
     assert_eq!(output.code, code, "{output:?}");
     let value: Value =
         serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
@@ -90,7 +93,7 @@ fn each_subcommand_prints_one_value_in_every_case() {
 #[test]
 fn no_subcommand_is_left_out() {
     let server = Server::start();
-    let others = OTHERS.iter().chain(WITHOUT_SERVER).copied();
+    let others = OTHERS.iter().chain(WITHOUT_SERVER).chain(WITH_SERVERS).copied();
     let known = ROWS.iter().map(|row| row.name).chain(others);
     let known: BTreeSet<String> = known.map(str::to_owned).collect();
     let found = subcommands(&server);

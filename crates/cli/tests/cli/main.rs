@@ -5,6 +5,7 @@
 
 mod command;
 mod dev;
+mod doctor;
 mod free;
 mod gone;
 mod http;

@@ -140,14 +140,6 @@ impl World {
         self.stop_with_primary();
     }
 
-    /// The memories of both are compared, so their clocks stand still together: also before the first write of a new
-    /// primary.
-    fn stop_with_primary(&mut self) {
-        let lease = |us: u64| self.machine.lease_time(Instant(us));
-        let stands_still = lease(self.now_us) == lease(self.now_us + 1_000);
-        self.replica.observe(Instant(self.now_us), stands_still);
-    }
-
     /// The server is paused from now on, or runs again.
     pub fn pause(&mut self, paused: bool) {
         self.paused = paused;

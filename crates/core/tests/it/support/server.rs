@@ -13,7 +13,7 @@ use dlock_core::record::{self, Clocks, Level};
 use dlock_core::regime::Gate;
 use dlock_core::state::resource::Resource;
 use dlock_core::store::{Lookup, Store};
-use dlock_core::time::{LeaseInstant, Now};
+use dlock_core::time::{Instant, LeaseInstant, Now};
 use dlock_core::turn::Turn;
 
 /// [`Machine::drain_some`], or nothing: then the tick does all the work, as after very many events.
@@ -251,6 +251,14 @@ impl World {
             });
         }
         seen
+    }
+
+    /// The memories of both are compared, so their clocks stand still together: also before the first write of a new
+    /// primary.
+    pub(super) fn stop_with_primary(&mut self) {
+        let lease = |us: u64| self.machine.lease_time(Instant(us));
+        let stands_still = lease(self.now_us) == lease(self.now_us + 1_000);
+        self.replica.observe(Instant(self.now_us), stands_still);
     }
 
     /// The same at a moment at which the machine knows no loaded key yet.
