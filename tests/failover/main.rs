@@ -7,7 +7,8 @@
 //! ```
 //!
 //! - `PROFILE=holds`: clients that count a grant or renewal only when a replica has it, servers that write only with a
-//!   replica, a quarantine of a lease. An overlap is a failure, and so is a client that nothing serves after a fault. `default`: none of these; overlaps are expected.
+//!   replica, a quarantine of one lease. An overlap is a failure, and so is a fault after which a client gets no lock.
+//!   `default`: none of these; overlaps are expected.
 //! - `FAULT=` takes one part of the profile away, and the run fails if the judge finds no overlap: `profile-off` (plain
 //!   clients), `renewal-unconfirmed` (only acquires wait for a replica), `quarantine-0`. The run ends at the first
 //!   overlap.
@@ -83,8 +84,8 @@ impl Plan {
             time: Duration::ZERO,
             kinds: Kind::ALL.to_vec(),
             replicas: 1,
-            // A little more than a lease.
-            quarantine_ms: 2_200,
+            // One lease: the least that the profile allows.
+            quarantine_ms: 2_000,
             url_parameters: "?replicas=1",
             replicas_of_grants: 0,
             is_planted: !fault.is_empty(),

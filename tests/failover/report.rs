@@ -13,7 +13,8 @@ const SHOWN: usize = 5;
 const RULES: [Rule; 4] = [Rule::Overlap, Rule::LostHold, Rule::TokenOrder, Rule::RefusedWrite];
 
 const HEADING: &str = "| fault | episodes | not served | served after p50 | p99 | no grant for p50 | p99 | overlaps \
-    | lost holds | token order | refused writes | longest overlap | sum |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|";
+    | lost holds | token order | refused writes | longest overlap | sum |\n\
+    |---|---|---|---|---|---|---|---|---|---|---|---|---|";
 
 /// Prints the table: a row for each kind of episode, and one for all.
 pub fn print(found: &Verdicts) {
