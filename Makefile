@@ -85,6 +85,7 @@ ledger: test-deps ## Judge what users of the Rust client believed during faults 
 	TURNS=$(or $(TURNS),20000) $(CARGO) test --package dlock --test ledger
 
 failover: test-deps ## Judge what clients believed in failovers, as root (SECONDS=600 SEED= PROFILE=holds,default SETUPS=4 FAULT=)
+	@scripts/deps failover
 	SECONDS=$(or $(SECONDS),600) $(CARGO) test --package dlock --test failover
 
 # The tests take a minute or less each, one after the other: they measure how long no lock is granted.
