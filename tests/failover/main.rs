@@ -7,7 +7,8 @@
 //! ```
 //!
 //! - `PROFILE=holds`: clients that count a grant or renewal only when a replica has it, servers that write only with a
-//!   replica, a quarantine of one lease. An overlap is a failure, and so is a fault after which a client gets no lock.
+//!   replica, a quarantine of one lease. An overlap is a failure, and so are a refused write, a
+//!   wrong order of tokens, and a fault after which a client gets no lock.
 //!   `default`: none of these; overlaps are expected.
 //! - `FAULT=` takes one part of the profile away, and the run fails if the judge finds no overlap: `profile-off` (plain
 //!   clients), `renewal-unconfirmed` (only acquires wait for a replica), `quarantine-0`. The run ends at the first
@@ -152,7 +153,8 @@ fn main() -> ExitCode {
         (_, true) => has(Rule::Overlap),
         ("holds", _) => {
             let is_served = found.outages.iter().all(|outage| outage.recovery > 0);
-            is_served && !has(Rule::Overlap) && !has(Rule::TokenOrder)
+            let rules = [Rule::Overlap, Rule::TokenOrder, Rule::RefusedWrite];
+            is_served && !rules.into_iter().any(has)
         }
         _ => true,
     };
