@@ -19,8 +19,8 @@ export RUST_TEST_THREADS
 TEST_FEATURES := dlock-client/tracing,dlock-client/metrics
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check features msrv package dist dist-check contrib-check fix bench soak steps chaos ledger upgrade matrix bridge \
-        fencing pictures links book fuzz asan deny doc-blocks deps test-deps
+.PHONY: help run test check features msrv package dist dist-check contrib-check fix bench soak steps chaos ledger failover upgrade matrix \
+        bridge fencing pictures links book fuzz asan deny doc-blocks deps test-deps
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,10 @@ chaos: test-deps ## Run random commands and faults, with checks after each burst
 
 ledger: test-deps ## Judge what users of the Rust client believed during faults (TURNS=20000 SEED= WORLD=proxy,failover KIND=)
 	TURNS=$(or $(TURNS),20000) $(CARGO) test --package dlock --test ledger
+
+failover: test-deps ## Judge what clients believed in failovers, as root (SECONDS=600 SEED= PROFILE=holds,default SETUPS=4 FAULT=)
+	@scripts/deps failover
+	SECONDS=$(or $(SECONDS),600) $(CARGO) test --package dlock --test failover
 
 # The tests take a minute or less each, one after the other: they measure how long no lock is granted.
 upgrade: test-deps ## Upgrade servers from modules of earlier commits, under load, and back: pair, Sentinel, cluster
