@@ -47,8 +47,8 @@ impl Replicas {
         millis(self.timeout).max(1)
     }
 
-    /// The requests that wait for them, in this order. WAIT covers what the connection wrote before it: the offset that it waits for is
-    /// that of the connection's last write.
+    /// The requests that wait for them, in this order. WAIT covers what the connection wrote before it: the offset that
+    /// it waits for is that of the connection's last write.
     pub(crate) fn requests(self) -> Vec<Cmd> {
         let mut wait = redis::cmd(if self.on_disk { "WAITAOF" } else { "WAIT" });
         if self.on_disk {

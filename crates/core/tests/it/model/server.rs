@@ -129,6 +129,10 @@ impl Model {
         }
         if rdb {
             self.settle(&keys, &[]);
+            if self.there.contains(&true) {
+                // The keys of a snapshot are adopted, which takes writes.
+                self.service = Service::Begun;
+            }
         }
         self.done()
     }
