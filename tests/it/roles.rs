@@ -226,3 +226,38 @@ fn a_server_that_changes_its_role_twice_in_one_step_goes_on() {
     assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "x"]).int(), 0);
     server.left_over_check();
 }
+
+/// The replica may have confirmed grants of another primary, from which it comes.
+#[test]
+fn a_quarantine_begins_when_a_replica_comes_online() {
+    let server = Server::with(&["dlock.restart-quarantine-ms", "60000"]).start();
+    let over = |server: &Server| {
+        // A running quarantine keeps its end: a change of role begins one without a length.
+        server.cmd(&["CONFIG", "SET", "dlock.restart-quarantine-ms", "0"]).ok();
+        server.cmd(&["REPLICAOF", "127.0.0.1", "1"]).ok();
+        server.cmd(&["REPLICAOF", "NO", "ONE"]).ok();
+        server.cmd(&["CONFIG", "SET", "dlock.restart-quarantine-ms", "60000"]).ok();
+        wait_until("the end of the quarantine", || {
+            server.info_number("dlock", "quarantine_left_ms") == 0
+        });
+    };
+    let refused = |what: &str| {
+        wait_until(what, || server.info_number("dlock", "quarantine_left_ms") > 0);
+        let reply = server.cmd(&["DLOCK.ACQUIRE", "free", "b"]).error();
+        assert!(reply.starts_with("QUARANTINE "), "{what}: {reply}");
+        server.cmd(&["DLOCK.RENEW", "held", "a"]).int();
+    };
+    over(&server);
+    server.cmd(&["DLOCK.ACQUIRE", "held", "a"]).int();
+    let replica = Server::with(&[]).replica_of(&server).start();
+    refused("a replica with a full synchronization");
+    server.wait_replica_synced(&replica);
+    server.cmd(&["CONFIG", "SET", "dlock.restart-quarantine-ms", "61000"]).ok();
+    server.cmd(&["CLIENT", "KILL", "TYPE", "replica"]).int();
+    wait_until("a replica that goes on where it was", || {
+        server.info_number("dlock", "quarantine_left_ms") > 60_000
+    });
+    assert!(server.log().contains("Partial resynchronization request"), "{}", server.log());
+    refused("a replica with a partial synchronization");
+    server.cmd(&["DLOCK.RELEASE", "held", "a"]).int();
+}

@@ -29,8 +29,7 @@ impl PendingAcquire {
                 let block_ms = deadline.block_ms(longest);
                 (WaitRequest::Block(block_ms), block_ms)
             };
-            let now = self.sent_now();
-            let sent = first.get_or_insert(now).clone();
+            let sent = first.get_or_insert_with(|| self.sent_now()).clone();
             let replicas = self.replicas();
             let wait_ms = replicas.map_or(0, Replicas::timeout_ms);
             let mut drafts = vec![self.draft(wait)];
@@ -54,9 +53,6 @@ impl PendingAcquire {
                             return Err(self.in_quarantine().await);
                         }
                         Err(error) => return Err(self.unconfirmed(error).await),
-                    }
-                    if self.has_moved() {
-                        return Err(self.begin_again().await);
                     }
                     grant.is_confirmed = true;
                 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dlock_wire::names::{KEYS_MAX, PERMITS_MAX};
@@ -136,10 +136,6 @@ pub(crate) struct PendingAcquire {
     pub(super) is_stray: AtomicBool,
     /// A request of it was sent before, and not refused outright.
     pub(super) was_sent: AtomicBool,
-    /// The shared connection that was up when the first request was sent; 0: none was sent.
-    first_over: AtomicU64,
-    /// A later request was sent while another connection was up.
-    has_moved: AtomicBool,
 }
 
 /// A grant, before it is a hold.
@@ -187,8 +183,6 @@ impl PendingAcquire {
             may_remain: AtomicBool::new(false),
             is_stray: AtomicBool::new(false),
             was_sent: AtomicBool::new(false),
-            first_over: AtomicU64::new(0),
-            has_moved: AtomicBool::new(false),
         }
     }
 
@@ -207,20 +201,7 @@ impl PendingAcquire {
 
     /// A request is about to be sent, not over the shared connection.
     pub(super) fn sent_now(&self) -> Sent {
-        let sent = Sent { at: Moment::now(), over: self.core.routes.pulse(self.key()) };
-        self.note_over(sent.generation());
-        sent
-    }
-
-    /// A request was sent while that shared connection was up.
-    fn note_over(&self, generation: u64) {
-        let first = &self.first_over;
-        if let Err(first) =
-            first.compare_exchange(0, generation, Ordering::Relaxed, Ordering::Relaxed)
-            && first != generation
-        {
-            self.has_moved.store(true, Ordering::Relaxed);
-        }
+        Sent { at: Moment::now(), over: self.core.routes.pulse(self.key()) }
     }
 
     /// Whether the shared connection that was up then still is.
@@ -244,7 +225,6 @@ impl PendingAcquire {
         if reply.repeated || reply.asked {
             self.is_stray.store(true, Ordering::Relaxed);
         }
-        self.note_over(reply.sent.generation());
         (reply.value, reply.sent)
     }
 
@@ -291,9 +271,8 @@ impl PendingAcquire {
     ///
     /// # Errors
     ///
-    /// `Replicas`: too few have it, and it was released. `Spent`: requests went over several connections, so perhaps to
-    /// several servers. After a failover, the copy may find a grant that has ended at the old primary, where the lock
-    /// had another holder since. Only a new request tells.
+    /// The grant was released. `Replicas`: too few have it. `Quarantine`: its server is in quarantine by now. `Spent`:
+    /// the connection was lost before; begin again.
     pub(super) async fn confirm(
         &self,
         mut grant: Grant,
@@ -305,9 +284,6 @@ impl PendingAcquire {
                 None => return Ok(None),
             }
         }
-        if self.has_moved() {
-            return Err(self.begin_again().await);
-        }
         match self.core.routes.confirm(self.key(), grant.written_over, replicas).await {
             Ok(Confirmed { in_quarantine: false }) => {
                 grant.is_confirmed = true;
@@ -317,13 +293,6 @@ impl PendingAcquire {
             Err(error) if error.kind() == ErrorKind::Unavailable => Err(self.begin_again().await),
             Err(error) => Err(self.unconfirmed(error).await),
         }
-    }
-
-    /// Its requests went over several connections, and that matters: see [`PendingAcquire::confirm`].
-    pub(super) fn has_moved(&self) -> bool {
-        let is_profile = self.core.ctx.settings.replicas.is_some();
-        let is_stray = || self.is_stray.load(Ordering::Relaxed);
-        is_profile && (is_stray() || self.has_moved.load(Ordering::Relaxed))
     }
 
     /// Releases a grant that came before the quarantine of its server.
