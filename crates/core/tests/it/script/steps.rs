@@ -21,6 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const COMMIT: &str = "7c31fa2";
 
 const HISTORIES: u64 = 20_000;
+/// Number of histories that show rare differences, too.
+const MANY_HISTORIES: u64 = 1_000_000;
 
 /// The program around the earlier core.
 struct Old {
@@ -158,6 +160,7 @@ fn this_core_and_an_earlier_one_are_in_step() {
     for (n, difference) in DIFFERENCES.iter().enumerate() {
         let count = seen.get(&n).copied().unwrap_or(0);
         println!("{count:9}  {}", difference.why);
-        assert!(count > 0 || end - first < HISTORIES, "it is seen no more: {}", difference.why);
+        let enough = if difference.is_rare { MANY_HISTORIES } else { HISTORIES };
+        assert!(count > 0 || end - first < enough, "it is seen no more: {}", difference.why);
     }
 }

@@ -8,6 +8,8 @@ pub struct Difference {
     pub why: &'static str,
     /// Whether a row shows it: the row, what that core shows and what this one shows.
     pub explains: fn(row: &str, old: &str, new: &str) -> bool,
+    /// Only a run of a million histories is sure to show it.
+    pub is_rare: bool,
     /// From here on the two are in different states, and the rest of the history says nothing.
     pub ends: bool,
 }
@@ -47,6 +49,7 @@ pub const DIFFERENCES: &[Difference] = &[
         explains: |row, old, new| {
             row.contains("RELEASE") && has_instead(old, new, "NOTHELD", "SPENT")
         },
+        is_rare: false,
         ends: false,
     },
     Difference {
@@ -56,6 +59,7 @@ pub const DIFFERENCES: &[Difference] = &[
             rest.retain(|part| !part.contains(": replaced "));
             new.contains(": replaced ") && rest == parts(old)
         },
+        is_rare: false,
         ends: false,
     },
     Difference {
@@ -63,6 +67,7 @@ pub const DIFFERENCES: &[Difference] = &[
         explains: |row, old, new| {
             row.contains("DLATCH.AWAIT") && has_instead(old, new, "1", "BROKEN")
         },
+        is_rare: false,
         ends: false,
     },
     Difference {
@@ -70,11 +75,13 @@ pub const DIFFERENCES: &[Difference] = &[
         explains: |row, old, new| {
             row.contains("flush") && old != new && old.replace(" gets null", " gets MOVING") == new
         },
+        is_rare: true,
         ends: true,
     },
     Difference {
         why: "A flush ends places without a connection: nobody waits there.",
         explains: |_, old, new| new.strip_suffix(PLACES_END) == Some(old),
+        is_rare: false,
         ends: true,
     },
     Difference {
@@ -83,6 +90,7 @@ pub const DIFFERENCES: &[Difference] = &[
             let count = |shown: &str| shown.parse::<u64>().unwrap_or(0);
             row.ends_with("requests") && count(old) < count(new)
         },
+        is_rare: false,
         ends: false,
     },
     Difference {
@@ -92,6 +100,7 @@ pub const DIFFERENCES: &[Difference] = &[
             old.matches("+expire").count() + old.matches("+acquire").count() > 1
                 && parts_without_tokens(old) == parts_without_tokens(new)
         },
+        is_rare: false,
         ends: true,
     },
     Difference {
@@ -105,6 +114,7 @@ pub const DIFFERENCES: &[Difference] = &[
                 && old.contains(": expired ")
                 && old.matches("+acquire").count() != new.matches("+acquire").count()
         },
+        is_rare: true,
         ends: true,
     },
     Difference {
@@ -122,6 +132,7 @@ pub const DIFFERENCES: &[Difference] = &[
                 && parts(new).iter().any(is_refusal)
                 && without(new) == without(old)
         },
+        is_rare: true,
         ends: true,
     },
 ];
