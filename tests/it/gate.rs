@@ -5,7 +5,7 @@
 
 #![allow(clippy::expect_used, reason = "a test that cannot go on stops here and says why")]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::{Client, Heard, Reply, SOON, Server, Setup, wait_until};
 
@@ -294,21 +294,22 @@ fn nothing_is_granted_while_the_cluster_is_down() {
 fn nothing_is_granted_after_a_start_before_the_server_accepts_writes() {
     let settings = ["appendonly", "yes", "dlock.fair-grace-ms", "60000"];
     let mut server = Server::with(&settings).start();
-    server.cmd(&["DFAIR.ACQUIRE", "k", "h", "PX", "3000"]).int();
+    server.cmd(&["DFAIR.ACQUIRE", "k", "h", "PX", "1000"]).int();
     assert!(server.cmd(&["DFAIR.ACQUIRE", "k", "y", "QUEUE", "60000"]).is_null());
     config(&server, "min-replicas-to-write", "1");
     server.cmd(&["CONFIG", "REWRITE"]).ok();
     server.kill9();
     server.start_again();
     let records = || server.info_number("dlock", "grants_after_waiting");
-    // Readers see its lease as ended, and nothing else changes.
-    wait_until("the end of the lease", || {
-        server.cmd(&["DFAIR.INFO", "k"]).field("owner").text().is_empty()
-    });
-    assert_eq!(server.client().hear(Duration::from_millis(100)), Heard::Nothing);
+    // Its lease does not run before the first write of the server.
+    assert_eq!(server.client().hear(Duration::from_secs(2)), Heard::Nothing);
+    assert_eq!(server.cmd(&["DFAIR.INFO", "k"]).field("owner").text(), "h");
     assert_eq!(records(), 0);
     assert_eq!(server.cmd(&["DFAIR.POSITION", "k", "y"]).int(), 1);
+    let opened = Instant::now();
     config(&server, "min-replicas-to-write", "0");
     wait_until("the grant", || records() == 1);
+    let lasted = opened.elapsed();
+    assert!(lasted >= Duration::from_millis(900), "{lasted:?} of a lease of a second");
     assert_eq!(server.cmd(&["DFAIR.POSITION", "k", "y"]).int(), 0);
 }
