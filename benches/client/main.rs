@@ -28,6 +28,7 @@ mod machine;
 #[path = "../bench/meter.rs"]
 mod meter;
 mod ours;
+mod profile;
 mod pubsub;
 mod report;
 mod retry;
@@ -72,7 +73,8 @@ impl Plan {
 type Part = (&'static str, fn(Plan) -> Vec<Table>);
 
 /// The parts, in the order of execution.
-const PARTS: [Part; 2] = [("counter", counter::run), ("wait", default_wait::run)];
+const PARTS: [Part; 3] =
+    [("counter", counter::run), ("wait", default_wait::run), ("failover", profile::run)];
 
 fn main() {
     let mut plan = Plan { quick: false, threads: 0 };
