@@ -57,6 +57,8 @@ pub(super) fn text(state: &State, sections: &[&[u8]]) -> String {
         ("unclaimed", &counters.unclaimed),
     ];
     section("dlock", "dlock_", &fields);
+    let quarantine = machine.quarantine_left(state.now().mono);
+    section("dlock_keys", "dlock_", &[("quarantine_left_ms", &quarantine)]);
     let is_asked = |asked: &&[u8]| [&b"dlock"[..], b"dlock_latency"].contains(asked);
     if sections.is_empty() || sections.iter().any(is_asked) {
         for (name, numbers) in machine.latency().lines() {
