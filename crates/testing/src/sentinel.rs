@@ -134,6 +134,8 @@ impl Sentinels {
     #[track_caller]
     pub fn failover(&self) {
         let before = self.primary_port();
+        // It would give up a failover without one, and not try again.
+        self.wait_fit();
         let reply =
             self.0[0].ask(&["SENTINEL", "FAILOVER", NAME]).expect("a sentinel that answers");
         reply.ok();
