@@ -141,7 +141,7 @@ impl ClientBuilder {
     /// last renewal that they confirmed. If the servers are set up for it
     /// ([docs/failover.md](https://github.com/dlock/dlock/blob/main/docs/failover.md), `dlock doctor`), no two clients
     /// hold a lock at the same time, also after failovers. 1 or more; the default is not to wait for replicas. Also
-    /// `replicas=n` in the URL.
+    /// `replicas=n` in the URL; the larger number counts.
     ///
     /// An acquire gets [`Replicas`](crate::ErrorKind::Replicas) if too few replicas have its grant within a sixth of
     /// the lease, at most one second; the grant is released. While replicas are missing, the client's requests wait
@@ -190,7 +190,7 @@ impl ClientBuilder {
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
         let (url, replicas) = take_replicas(url)?;
         let mut builder = self;
-        builder.settings.replicas = builder.settings.replicas.or(replicas);
+        builder.settings.replicas = builder.settings.replicas.max(replicas);
         builder.connect_to(Endpoints::parse(&url)?).await
     }
 

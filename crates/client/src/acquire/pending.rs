@@ -302,7 +302,7 @@ impl PendingAcquire {
     }
 
     /// Releases a grant. The error makes the caller begin again.
-    pub(super) async fn begin_again(&self) -> Error {
+    async fn begin_again(&self) -> Error {
         let text = "the connection was lost before replicas had the grant";
         self.unconfirmed(Error::new(ErrorKind::Spent, text.to_owned())).await
     }
@@ -332,18 +332,22 @@ impl PendingAcquire {
                     // MRENEW binds nothing.
                     sent.over = before.over;
                 }
-                let lasts = self.terms.lease;
-                Ok(Some(Grant {
-                    hold,
-                    sent,
-                    written_over,
-                    lasts,
-                    unclaimed: false,
-                    is_confirmed: false,
-                }))
+                Ok(Some(Grant { written_over, ..self.granted_hold(hold, sent) }))
             }
             Err(error) if error.kind() == ErrorKind::NotHeld => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+
+    /// A grant whose lease begins with the request that was answered.
+    pub(super) fn granted_hold(&self, hold: HoldRef, sent: Sent) -> Grant {
+        Grant {
+            hold,
+            written_over: sent.generation(),
+            sent,
+            lasts: self.terms.lease,
+            unclaimed: false,
+            is_confirmed: false,
         }
     }
 

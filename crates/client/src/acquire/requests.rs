@@ -100,16 +100,7 @@ impl PendingAcquire {
             }
             (Target::Lock(_), _) => read_or_null(reply)?.and_then(|token| self.lock(token)),
         };
-        let lasts = self.terms.lease;
-        let written_over = sent.generation();
-        Ok(hold.map(|hold| Grant {
-            hold,
-            sent,
-            written_over,
-            lasts,
-            unclaimed: false,
-            is_confirmed: false,
-        }))
+        Ok(hold.map(|hold| self.granted_hold(hold, sent)))
     }
 
     /// The hold that a message announces.
