@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use dlock_core::machine::Settings;
 use dlock_core::record::Level;
-use dlock_wire::names::{CLAIM_MIN_MS, DAY_MS, LEASE_MAX_MS, QUEUE_MAX_MS};
+use dlock_wire::names::{CLAIM_MIN_MS, DAY_MS, KEYS_MAX, LEASE_MAX_MS, PERMITS_MAX, QUEUE_MAX_MS};
 
 /// Type of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +70,9 @@ impl Setting {
 /// Limit: waiter ids cannot number more.
 const MOST_WAITERS: i64 = 100_000_000;
 
+/// Limit: permits of one semaphore.
+const MOST_HOLDS: i64 = PERMITS_MAX as i64;
+
 /// Limit: more request ids than fit into the memory of most machines.
 const MOST_REQUESTS: i64 = 100_000_000;
 
@@ -79,8 +82,10 @@ const MOST_LOG_ENTRIES: i64 = 10_000;
 static DEFAULT_LEASE: Setting =
     Setting::number("default-lease-ms", 30_000, 1, LEASE_MAX_MS.cast_signed());
 static FAIR_GRACE: Setting = Setting::number("fair-grace-ms", 5_000, 0, QUEUE_MAX_MS.cast_signed());
-static WAITERS_PER_KEY: Setting = Setting::number("max-waiters-per-key", 100_000, 0, MOST_WAITERS);
+static WAITERS_PER_KEY: Setting = Setting::number("max-waiters-per-key", 10_000, 0, MOST_WAITERS);
 static WAITERS: Setting = Setting::number("max-waiters", 1_000_000, 0, MOST_WAITERS);
+static HOLDS_PER_KEY: Setting = Setting::number("max-holds-per-key", 10_000, 1, MOST_HOLDS);
+static KEYS_PER_CALL: Setting = Setting::number("max-keys-per-call", 4_096, 1, KEYS_MAX as i64);
 static DEADLOCK_DETECTION: Setting = Setting::switch("deadlock-detection", true);
 static DEADLOCK_RECHECK: Setting = Setting::number("deadlock-recheck-ms", 1_000, 0, 3_600_000);
 static QUARANTINE: Setting =
@@ -103,11 +108,13 @@ static RECORD_LEVEL: Setting = Setting::number("record-level", 1, 1, Level::LATE
 static LOG_HOLD_MS: Setting = Setting::number("log-hold-ms", 0, 0, LEASE_MAX_MS.cast_signed());
 
 /// All settings.
-pub static SETTINGS: [&Setting; 16] = [
+pub static SETTINGS: [&Setting; 18] = [
     &DEFAULT_LEASE,
     &FAIR_GRACE,
     &WAITERS_PER_KEY,
     &WAITERS,
+    &HOLDS_PER_KEY,
+    &KEYS_PER_CALL,
     &DEADLOCK_DETECTION,
     &DEADLOCK_RECHECK,
     &QUARANTINE,
@@ -134,6 +141,8 @@ pub fn current(cluster: bool) -> Settings {
         fair_grace_ms: FAIR_GRACE.ms(),
         max_waiters_per_key: WAITERS_PER_KEY.count(),
         max_waiters: WAITERS.count(),
+        max_holds_per_key: HOLDS_PER_KEY.count(),
+        max_keys_per_call: KEYS_PER_CALL.count(),
         deadlock_detection: DEADLOCK_DETECTION.get() != 0,
         deadlock_recheck_ms: DEADLOCK_RECHECK.ms(),
         restart_quarantine_ms: QUARANTINE.ms(),

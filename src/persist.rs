@@ -181,7 +181,6 @@ fn reason(unfit: Unfit) -> &'static str {
         Unfit::TokenTooFarAhead => {
             "its token is too far ahead of the wall clock (dlock.max-token-lead-ms)"
         }
-        Unfit::TooManyWaitersOfKey => "it has more waiters than dlock.max-waiters-per-key",
         Unfit::TooManyWaiters => "with its waiters there would be more than dlock.max-waiters",
         Unfit::LevelTooHigh => "its level is above that of this server (dlock.record-level)",
     }

@@ -20,7 +20,7 @@ pub fn pipeline<A: AsRef<[u8]>>(client: &mut Client, calls: impl Iterator<Item =
 /// evict on and on.
 #[test]
 fn evicting_one_large_semaphore_evicts_few_other_keys() {
-    const PERMITS: i64 = 20_000;
+    const PERMITS: i64 = 10_000;
     const OTHERS: i64 = 2_000;
     let policy = ["maxmemory-policy", "volatile-ttl", "maxmemory-samples", "64"];
     let server = Family::Lock.with(&policy).start();

@@ -204,7 +204,7 @@ fn a_replica_remembers_no_request_of_a_renamed_hold() {
 
 #[test]
 fn a_cycle_that_closes_right_after_a_large_flush_is_found() {
-    let server = Server::start();
+    let server = Server::with(&["dlock.max-keys-per-call", "262144"]).start();
     let names = (0..200_000).map(|n| format!("many{n}").into_bytes());
     let call = [b"DLOCK.MACQUIRE".to_vec(), b"200000".to_vec()].into_iter().chain(names);
     server.cmd(&call.chain([b"Z".to_vec()]).collect::<Vec<_>>()).ok();

@@ -19,7 +19,9 @@ test_both_families_at_once! {
 const NUMBERS: [(&str, i64, i64, i64); 15] = [
     ("dlock.default-lease-ms", 30_000, 1, 31_536_000_000),
     ("dlock.fair-grace-ms", 5_000, 0, 86_400_000),
-    ("dlock.max-waiters-per-key", 100_000, 0, 100_000_000),
+    ("dlock.max-waiters-per-key", 10_000, 0, 100_000_000),
+    ("dlock.max-holds-per-key", 10_000, 1, 2_147_483_647),
+    ("dlock.max-keys-per-call", 4_096, 1, 262_144),
     ("dlock.max-waiters", 1_000_000, 0, 100_000_000),
     ("dlock.deadlock-recheck-ms", 1_000, 0, 3_600_000),
     ("dlock.restart-quarantine-ms", 0, 0, 31_536_000_000),

@@ -37,6 +37,10 @@ pub struct Settings {
     pub max_waiters_per_key: usize,
     /// Waiters on all keys together.
     pub max_waiters: usize,
+    /// Readers, or leases of permits, of one key. Waiters that are granted when others release may exceed it.
+    pub max_holds_per_key: usize,
+    /// Keys of one call that acquires several.
+    pub max_keys_per_call: usize,
     /// Refuse a call that would close a cycle of waiting owners.
     pub deadlock_detection: bool,
     /// How long after one search over all waits the next one begins at the latest, in milliseconds; 0: never.
@@ -70,8 +74,10 @@ impl Default for Settings {
         Self {
             default_lease_ms: 30_000,
             fair_grace_ms: 5_000,
-            max_waiters_per_key: 100_000,
+            max_waiters_per_key: 10_000,
             max_waiters: 1_000_000,
+            max_holds_per_key: 10_000,
+            max_keys_per_call: 4_096,
             deadlock_detection: true,
             deadlock_recheck_ms: 1_000,
             restart_quarantine_ms: 0,

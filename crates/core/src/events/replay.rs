@@ -275,7 +275,7 @@ impl Machine {
     }
 
     /// Whether RESTORE may bring this value in at this wall clock. `pending` is the number of waiters that earlier
-    /// RESTOREs brought and that are not checked yet. A value with more waiters than a client could make, or with a
+    /// RESTOREs brought and that are not checked yet. A value with more waiters than the server has room for, or with a
     /// token too far ahead, would use up shared limits.
     pub fn admit(&self, resource: &Resource, pending: usize, wall_us: u64) -> Result<(), Unfit> {
         let ceiling = self.token_ceiling(wall_us);
@@ -293,9 +293,7 @@ impl Machine {
 
     /// The part of [`Machine::admit`] about waiters: whether RESTORE may bring this number of waiters of one key.
     pub fn admit_waiters(&self, waiters: usize, pending: usize) -> Result<(), Unfit> {
-        if waiters > self.settings.max_waiters_per_key {
-            Err(Unfit::TooManyWaitersOfKey)
-        } else if waiters > 0
+        if waiters > 0
             && self.waits.len().saturating_add(pending).saturating_add(waiters)
                 > self.settings.max_waiters
         {
@@ -311,8 +309,6 @@ impl Machine {
 pub enum Unfit {
     /// It has a token above [`Machine::token_ceiling`].
     TokenTooFarAhead,
-    /// More waiters than `max_waiters_per_key`.
-    TooManyWaitersOfKey,
     /// With it there would be more waiters than `max_waiters`.
     TooManyWaiters,
     /// It has a larger level than [`Machine::level`].

@@ -1,6 +1,6 @@
 //! ACQUIRE of every family.
 
-use crate::answers::{in_quarantine, too_wide};
+use crate::answers::{in_quarantine, quoted, too_wide};
 use crate::deadlock::Target;
 use crate::effects::{Event, Outcome};
 use crate::hand_off::Verdict;
@@ -11,10 +11,12 @@ use crate::machine::Machine;
 use crate::ops::call::{refused_in_script, wait_state_of};
 use crate::queues::waiter::{Demand, Position, WaitState};
 use crate::requests::{Asks, Call};
+use crate::state::holds::Holds;
 use crate::state::resource::{Body, Resource};
 use crate::store::Lookup;
 use crate::terms::Terms;
 use crate::turn::{Step, Turn};
+use alloc::format;
 use dlock_wire::permit::PermitId;
 use dlock_wire::reply::{ErrorCode, LogToken};
 use dlock_wire::request::{Acquire, Mode, RwAcquire, SemAcquire};
@@ -33,7 +35,7 @@ impl Machine {
     ///   `REPLACED`. Otherwise Null, or `QUARANTINE` if only the quarantine is in the way.
     /// - REQID names a request whose hold has ended, or that was cancelled (a late copy): `SPENT`.
     /// - Waiting would close a cycle of owners that wait for each other: `DEADLOCK`.
-    /// - Too many waiters: `LIMIT`.
+    /// - Too many waiters, or holds: `LIMIT`.
     pub fn acquire(&mut self, turn: &mut Turn<'_>, kind: Kind, call: &Acquire<'_>) {
         self.acquire_any_kind(turn, kind, call, Demand::Lock);
     }
@@ -123,6 +125,9 @@ impl Machine {
         if too_wide.is_some() {
             return too_wide;
         }
+        if let Some(fault) = self.too_many_holds(step, resource, owner, demand) {
+            return Some(fault);
+        }
         let goes_first = goes_first(resource, owner, demand);
         let place = wait_state.and_then(|_| self.waits.waiter_at(step.key, owner));
         // An owner that waits already is served through its queue entry, so that no entry is left behind.
@@ -157,6 +162,28 @@ impl Machine {
             return None;
         }
         Some(Outcome::Null)
+    }
+
+    /// `LIMIT` for a reader, or for permits, if the key has as many holds as one key can have. An owner that waits
+    /// already is served.
+    fn too_many_holds(
+        &self,
+        step: &Step<'_>,
+        resource: &Resource,
+        owner: &[u8],
+        demand: Demand,
+    ) -> Option<Outcome> {
+        let is_one_of_many = matches!(demand, Demand::Rw(Mode::Read) | Demand::Permits { .. });
+        let holds = resource.others().filter(|_| is_one_of_many).map_or(0, Holds::len);
+        if holds < self.settings.max_holds_per_key
+            || holds == 0
+            || self.waits.waiter_at(step.key, owner).is_some()
+        {
+            return None;
+        }
+        let key = quoted(step.key.name);
+        let text = format!("{key} has {holds} holds already (dlock.max-holds-per-key)");
+        Some(Outcome::fault(ErrorCode::Limit, text))
     }
 
     /// Grants to the caller, whose owner waits in `slot` and goes first: its wait ends with this.

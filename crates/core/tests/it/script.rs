@@ -279,6 +279,8 @@ impl Table {
                     "grace" => settings.fair_grace_ms = value,
                     "max-waiters-per-key" => settings.max_waiters_per_key = count,
                     "max-waiters" => settings.max_waiters = count,
+                    "max-holds-per-key" => settings.max_holds_per_key = count,
+                    "max-keys-per-call" => settings.max_keys_per_call = count,
                     "quarantine" => settings.restart_quarantine_ms = value,
                     "lock-delay" => settings.lock_delay_ms = value,
                     "claim" => settings.claim_ms = value,

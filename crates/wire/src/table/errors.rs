@@ -32,6 +32,17 @@ pub(super) const REPLACED: Described = (
 pub(super) const TOO_MANY_WAITERS: Described =
     (ErrorCode::Limit, "`dlock.max-waiters-per-key` or `dlock.max-waiters` is reached.");
 
+pub(super) const TOO_MANY_WAITERS_OR_READERS: Described = (
+    ErrorCode::Limit,
+    "`dlock.max-waiters-per-key`, `dlock.max-waiters` or, for a new reader, `dlock.max-holds-per-key` is reached.",
+);
+
+pub(super) const TOO_MANY_WAITERS_OR_KEYS: Described = (
+    ErrorCode::Limit,
+    "The call has more keys than `dlock.max-keys-per-call`, or `dlock.max-waiters-per-key` or `dlock.max-waiters` is \
+     reached.",
+);
+
 pub(super) const QUARANTINE: Described =
     (ErrorCode::Quarantine, "The server is in its restart quarantine, and the call does not wait.");
 

@@ -27,7 +27,7 @@ pub(super) const MACQUIRE: Command = Command {
         errors::SPENT,
         errors::DEADLOCK,
         errors::REPLACED,
-        errors::TOO_MANY_WAITERS,
+        errors::TOO_MANY_WAITERS_OR_KEYS,
         errors::QUARANTINE,
         errors::DIVERGED,
         errors::UNBLOCKED,
@@ -102,7 +102,7 @@ pub(super) const ANYACQUIRE: Command = Command {
     errors: &[
         errors::SPENT,
         errors::REPLACED,
-        errors::TOO_MANY_WAITERS,
+        errors::TOO_MANY_WAITERS_OR_KEYS,
         errors::QUARANTINE,
         errors::DIVERGED,
         errors::UNBLOCKED,

@@ -29,7 +29,7 @@ pub(super) const ACQUIRE: Command = Command {
              detection off).",
         ),
         errors::REPLACED,
-        errors::TOO_MANY_WAITERS,
+        errors::TOO_MANY_WAITERS_OR_READERS,
         errors::QUARANTINE,
         errors::DIVERGED,
         errors::UNBLOCKED,

@@ -11,6 +11,10 @@ const TOO_WIDE: &str = "The number is above the capacity, or `dlock.max-waiters-
     `dlock.max-waiters` is reached. RESIZE and INIT also send this error to waiters for too many \
     permits.";
 
+const TOO_WIDE_OR_MANY: &str = "The number is above the capacity, or `dlock.max-holds-per-key`, \
+    `dlock.max-waiters-per-key` or `dlock.max-waiters` is reached. RESIZE and INIT also send this \
+    error to waiters for too many permits.";
+
 pub(super) const INIT: Command = Command {
     name: "DSEM.INIT",
     id: CommandId::Sem(SemVerb::Init),
@@ -60,7 +64,7 @@ pub(super) const ACQUIRE: Command = Command {
     errors: &[
         errors::SPENT,
         errors::REPLACED,
-        (ErrorCode::Limit, TOO_WIDE),
+        (ErrorCode::Limit, TOO_WIDE_OR_MANY),
         errors::QUARANTINE,
         errors::DIVERGED,
         errors::UNBLOCKED,

@@ -13,7 +13,9 @@ use crate::state::lock::Lock;
 use crate::state::resource::Resource;
 use crate::time::Now;
 use crate::turn::{Caller, Step, Turn};
+use alloc::format;
 use alloc::vec::Vec;
+use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::MAcquire;
 
 /// The state of one key for a call for several keys.
@@ -69,6 +71,12 @@ impl Machine {
     ) -> Result<Snapshot, Outcome> {
         if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, None) {
             return Err(fault);
+        }
+        let (keys, most) = (call.keys.len(), self.settings.max_keys_per_call);
+        if keys > most {
+            let text =
+                format!("{keys} keys in one call; {most} are allowed (dlock.max-keys-per-call)");
+            return Err(Outcome::fault(ErrorCode::Limit, text));
         }
         self.mark_active(turn, turn.caller.client);
         if self.settings.deadlock_detection {

@@ -314,7 +314,13 @@ impl Scene {
 /// A machine of a server that accepts writes.
 fn open_machine() -> Machine {
     // The search from the tick has tests of its own.
-    let settings = Settings { deadlock_recheck_ms: 0, ..Settings::default() };
+    let settings = Settings {
+        deadlock_recheck_ms: 0,
+        max_waiters_per_key: 100_000,
+        max_holds_per_key: 100_000,
+        max_keys_per_call: 100_000,
+        ..Settings::default()
+    };
     let mut machine = Machine::new(HashKeys(1, 2), settings);
     machine.set_gate(Gate::Open, Instant(0));
     machine

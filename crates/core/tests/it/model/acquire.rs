@@ -19,6 +19,10 @@ impl Model {
         let blocks = call.block_ms.is_some() && may_block;
         let waits = blocks || call.queue_ms.is_some();
         let place = self.queues[k].iter().position(|place| place.owner == owner);
+        let is_full = self.readers[k].len() >= self.settings.holds;
+        if mode == Mode::Read && is_full && place.is_none() {
+            return Some(Answer::Error("LIMIT"));
+        }
         let goes_first = self.goes_first(k, &owner, mode);
         let is_open = self.admits(k, &owner, mode)
             && !self.in_quarantine()

@@ -207,6 +207,8 @@ pub struct Settings {
     pub default_lease: u64,
     pub grace: u64,
     pub per_key: usize,
+    /// Readers of one key.
+    pub holds: usize,
     pub in_all: usize,
     pub quarantine: u64,
     pub lock_delay: u64,

@@ -192,6 +192,19 @@ fn block_does_not_wait_where_the_server_cannot() {
 }
 
 #[test]
+fn the_keys_of_an_acquiring_call_are_limited() {
+    run("
+          0  set max-keys-per-call 2
+          0  c1  MACQUIRE 3 k l m A              => LIMIT
+          1  c1  ANYACQUIRE 3 k l m A BLOCK 0    => LIMIT
+          2  c1  MACQUIRE 2 k l A                => t1 t2
+          3  c1  ACQUIRE m A                     => t3
+          4  c1  MRENEW 3 k l m A PX 50          => 3
+          5  c1  MRELEASE 3 k l m A              => 3
+    ");
+}
+
+#[test]
 fn waiters_are_limited_place_by_place() {
     run("
           0  set max-waiters 5

@@ -144,6 +144,34 @@ fn waiters_are_limited() {
 }
 
 #[test]
+fn readers_are_limited_and_waiting_ones_are_granted_together() {
+    run("
+          0  set max-holds-per-key 2
+          0  c1  ACQUIRE k A READ           => t1
+          1  c2  ACQUIRE k B READ           => t2
+          2  c3  ACQUIRE k C READ           => LIMIT
+          2  c3  ACQUIRE k C READ BLOCK 0   => LIMIT
+          2  c3  ACQUIRE k C READ QUEUE 50  => LIMIT
+          3  c1  ACQUIRE k A READ           => t1
+          3  c1  RENEW k A READ PX 50       => t1
+          4  c1  RELEASE k A READ           => 1
+          5  c3  ACQUIRE k C WRITE BLOCK 0  => parked
+          6  c4  ACQUIRE k D READ BLOCK 0   => LIMIT
+          7  c1  RELEASE k A READ           => 0
+          8  c4  ACQUIRE k D READ BLOCK 0   => parked
+          8  c5  ACQUIRE k E READ BLOCK 0   => parked
+          8  c6  ACQUIRE k F READ QUEUE 50  => null
+          9  c2  RELEASE k B READ           => 0; c3 gets t3
+         10  c3  RELEASE k C WRITE          => 0; c4 gets t4; c5 gets t5; dlock:notify:F: granted 0 t6 1 F k
+         # The owner of a place claims it, whatever the limit is.
+         11  c6  ACQUIRE k F READ QUEUE 50  => t6
+         11  c7  ACQUIRE k G READ           => LIMIT
+         12  c4  RELEASE k D READ           => 0
+         12  c4  ACQUIRE k D READ           => LIMIT
+    ");
+}
+
+#[test]
 fn a_time_to_live_on_the_key_goes_with_a_grant_to_a_new_owner() {
     run("
           0  c1  ACQUIRE k A READ           => t1

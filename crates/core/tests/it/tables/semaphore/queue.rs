@@ -192,6 +192,22 @@ fn waiters_are_limited_per_key_and_in_all() {
 }
 
 #[test]
+fn leases_are_limited_and_permits_without_a_lease_are_not() {
+    run("
+          0  set max-holds-per-key 2
+          0  c1  INIT s 9                  => 1
+          0  c1  ACQUIRE s A COUNT 2       => p1
+          1  c2  ACQUIRE s B               => p2
+          2  c3  ACQUIRE s C               => LIMIT
+          2  c3  ACQUIRE s C BLOCK 0       => LIMIT
+          2  c3  ACQUIRE s C QUEUE 50      => LIMIT
+          3  c3  TAKE s 6                  => taken
+          4  c1  RELEASE s $p1             => 2
+          5  c3  ACQUIRE s C               => p6
+    ");
+}
+
+#[test]
 fn callers_of_a_missing_semaphore_wait_until_it_is_made() {
     run("
           0  c1  ACQUIRE s A BLOCK 0       => parked
