@@ -225,9 +225,19 @@ impl Leases {
         self.wheel.step(now.0)
     }
 
+    /// A time not after the next deadline of a key with waiters; `None` if there is none.
+    pub fn next_awaited(&self) -> Option<LeaseInstant> {
+        self.awaited.next().map(LeaseInstant)
+    }
+
+    /// The same of a key without waiters.
+    pub fn next_other(&self) -> Option<LeaseInstant> {
+        self.wheel.next().map(LeaseInstant)
+    }
+
     /// A time not after the next deadline; `None` if there is none.
     pub fn next(&self) -> Option<LeaseInstant> {
-        self.wheel.next().into_iter().chain(self.awaited.next()).min().map(LeaseInstant)
+        self.next_awaited().into_iter().chain(self.next_other()).min()
     }
 
     /// Number of deadlines.

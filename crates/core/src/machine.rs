@@ -137,6 +137,8 @@ pub struct Machine {
     pub(crate) spent: SpentRequests,
     /// Largest number of waiters that one step serves, and of expired holds that it ends.
     pub(crate) wide_at_once: usize,
+    /// Number of pieces of work that ticks have begun: it tells which kind is next.
+    pub(crate) pieces: usize,
     /// Work left to later turns.
     pub(crate) pending: Pending,
     /// How the last holds of locks ended.
@@ -196,6 +198,7 @@ impl Machine {
             in_flight: HashMap::with_hasher(keys),
             spent: SpentRequests::new(keys),
             wide_at_once: WIDE_AT_ONCE,
+            pieces: 0,
             pending: Pending::default(),
             recent_ends: RecentEnds::default(),
             any_start: 0,

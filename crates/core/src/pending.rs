@@ -18,8 +18,6 @@ use alloc::vec::Vec;
 /// Work left to later turns: the tick does it in portions.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// Number of pieces of work that ticks have begun: it tells whose turn it is.
-    pub pieces: usize,
     /// Calls for several keys that may be grantable.
     pub ready_groups: VecDeque<WaiterId>,
     /// Keys to check because their value came from elsewhere with queue entries in it.

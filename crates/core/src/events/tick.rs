@@ -8,9 +8,10 @@ use crate::observe::GivesUp;
 use crate::portions::WEIGHT_AT_ONCE;
 use crate::regime::Gate;
 use crate::store::{Lookup, Reach};
-use crate::time::{Instant, Now};
+use crate::time::{Instant, LeaseInstant, Now};
 use crate::turn::Turn;
 use crate::wheel::Step;
+use core::iter;
 
 /// Delay before the machine asks a shut server again, in milliseconds.
 pub const RETRY_MS: u64 = 20;
@@ -30,6 +31,48 @@ pub enum Progress {
     More,
 }
 
+/// The kinds of work that the machine does without a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Task {
+    /// Blocked calls whose time is over, or whose server became a replica, get their answer.
+    EndWait,
+    /// The quarantine ends; the epoch of a promotion, or a record level, reaches all keys.
+    BeginService,
+    /// Leases that a waiter waits for end, and the graces of waiters without a connection.
+    Expire,
+    /// Dirty queues are served: grants, and refusals of waiters that wait in a cycle.
+    Serve,
+    /// Keys and queues are checked after their values were flushed, swapped or removed.
+    Check,
+    /// What a closed connection had: its waiters leave or begin their grace, its bound holds are shortened.
+    Depart,
+    /// Leases end for which no call waits.
+    EndLease,
+    /// All waits are searched for cycles.
+    Search,
+    /// Memory of tables and requests that are gone is freed.
+    Reclaim,
+}
+
+impl Task {
+    /// Work that clients wait for, the most urgent first.
+    const URGENT: [Self; 4] = [Self::EndWait, Self::BeginService, Self::Expire, Self::Serve];
+
+    /// Work that no call waits for: each kind gets its turn.
+    const OTHERS: [Self; 5] =
+        [Self::Check, Self::Depart, Self::EndLease, Self::Search, Self::Reclaim];
+
+    /// The order in which the kinds are tried for a piece of work. Answers come first. Every second piece is for work
+    /// that no call waits for: a million holds can be gone at once, and a queue can need that work before it is served.
+    fn in_order(piece: usize) -> impl Iterator<Item = Self> {
+        let [answers, urgent @ ..] = Self::URGENT;
+        let others = Self::OTHERS.into_iter().cycle().skip(piece / 2 % Self::OTHERS.len());
+        let others = move |count: usize| others.clone().take(count * Self::OTHERS.len());
+        let (before, after) = if piece.is_multiple_of(2) { (1, 0) } else { (0, 1) };
+        iter::once(answers).chain(others(before)).chain(urgent).chain(others(after))
+    }
+}
+
 impl Machine {
     /// Does up to `budget` pieces of work: waits that timed out, queue entries whose grace elapsed, expired leases and
     /// their hand-offs.
@@ -38,24 +81,9 @@ impl Machine {
     /// then checks [`Machine::wants_to_write`], asks the server, and calls again.
     pub fn tick(&mut self, turn: &mut Turn<'_>, gate: Gate, budget: usize) -> Progress {
         self.set_gate(gate, turn.now.mono);
-        let limits = self.request_limits();
         for _ in 0..budget {
-            let worked = self.run_out_one(turn)
-                || (self.regime.may_end() && self.write_one(turn))
-                || (!self.regime.is_primary()
-                    && (self.flush_one(turn) || self.drain_removed(turn)))
-                || (self.regime.may_end() && self.tell_cycle(turn))
-                || self.answer_more(turn.fx)
-                || self.answer_former(turn.fx)
-                // Last of the work that waiters depend on: the queues that it marks dirty are served in between.
-                || self.leave_some()
-                || self.waits.forget_former_readers(DROPS_AT_ONCE)
-                // No client waits for this: lookups do not find overdue requests.
-                || self.spent.drop_overdue(self.regime.lease(turn.now.mono), limits, DROPS_AT_ONCE)
-                || self.drop_one_entry()
-                || self.free_some()
-                || self.search_late(turn.now);
-            if !worked {
+            self.pieces = self.pieces.wrapping_add(1);
+            if !Task::in_order(self.pieces).any(|task| self.may_run(task) && self.run(task, turn)) {
                 return Progress::Done;
             }
             if turn.fx.weight() >= WEIGHT_AT_ONCE {
@@ -65,103 +93,137 @@ impl Machine {
         Progress::More
     }
 
-    /// Does a piece of the work that needs an open gate. Every second piece is for work that no call waits for: a
-    /// million holds can be gone at once. Not every piece is for waiters: a queue can need the other work first.
-    fn write_one(&mut self, turn: &mut Turn<'_>) -> bool {
-        self.pending.pieces = self.pending.pieces.wrapping_add(1);
-        (self.pending.pieces.is_multiple_of(2) && self.clear_one(turn))
-            || self.end_quarantine(turn.now)
-            || self.raise_level(turn.fx)
-            || self.advance_epoch(turn)
-            || self.end_grace_of_one(turn)
-            || self.end_awaited_lease(turn)
-            || self.revisit_one(turn)
-            || self.drain_one(turn)
-            || self.mark_more_dirty()
-            || self.grant_leftover(turn)
-            || self.clear_one(turn)
+    /// Whether a kind of work writes in this role: then it needs an open gate.
+    fn writes(&self, task: Task) -> bool {
+        match task {
+            Task::EndWait | Task::Search | Task::Reclaim => false,
+            Task::Check => self.regime.is_primary(),
+            Task::BeginService | Task::Expire | Task::Serve | Task::Depart | Task::EndLease => true,
+        }
     }
 
-    /// Does a piece of the work that no call waits for: each kind in turn.
-    fn clear_one(&mut self, turn: &mut Turn<'_>) -> bool {
-        let first = self.pending.pieces / 2;
-        (first..first + 4).any(|kind| match kind % 4 {
-            0 => self.flush_one(turn),
-            1 => self.drain_removed(turn),
-            2 => self.process_one_left_behind(turn),
-            _ => self.end_lease_of_one(turn),
+    fn may_run(&self, task: Task) -> bool {
+        self.regime.may_end() || !self.writes(task)
+    }
+
+    /// Does one piece of work of this kind; `false` if nothing of it is due.
+    fn run(&mut self, task: Task, turn: &mut Turn<'_>) -> bool {
+        match task {
+            Task::EndWait => {
+                self.run_out_one(turn) || self.answer_more(turn.fx) || self.answer_former(turn.fx)
+            }
+            Task::BeginService => {
+                self.end_quarantine(turn.now)
+                    || self.raise_level(turn.fx)
+                    || self.advance_epoch(turn)
+            }
+            Task::Expire => self.end_grace_of_one(turn) || self.end_awaited_lease(turn),
+            Task::Serve => {
+                self.revisit_one(turn)
+                    || self.drain_one(turn)
+                    || self.mark_more_dirty()
+                    || self.grant_leftover(turn)
+                    || self.tell_cycle(turn)
+            }
+            Task::Check => self.flush_one(turn) || self.drain_removed(turn),
+            Task::Depart => self.process_one_left_behind(turn),
+            Task::EndLease => self.end_lease_of_one(turn),
+            Task::Search => self.search_late(turn.now),
+            Task::Reclaim => self.reclaim_some(turn.now),
+        }
+    }
+
+    /// When a kind of work has something to do next; `None` if nothing will happen by itself.
+    fn due_at(&self, task: Task, now: Now) -> Option<Instant> {
+        let at_once = |is_due: bool| is_due.then_some(now.mono);
+        if self.writes(task) && !self.regime.is_primary() {
+            return None;
+        }
+        match task {
+            Task::EndWait => {
+                let has_answers = self.has_answered() || self.has_former();
+                at_once(has_answers).or_else(|| self.waits.timeouts.next().map(Instant))
+            }
+            Task::BeginService => {
+                let is_due = self.regime.has_old_entries()
+                    || self.regime.awaits_writes()
+                    || self.wants_level();
+                at_once(is_due).or_else(|| self.regime.quarantine_end())
+            }
+            Task::Expire => {
+                let grace = self.waits.graces.next().map(LeaseInstant);
+                self.on_lease_clock(grace.into_iter().chain(self.leases.next_awaited()).min(), now)
+            }
+            Task::Serve => at_once(
+                self.waits.has_dirty()
+                    || !self.pending.to_mark_dirty.is_empty()
+                    || (!self.pending.ready_groups.is_empty()
+                        && !self.regime.withholds_grants(now.mono))
+                    || self.has_found_cycle()
+                    || !self.pending.revisit.is_empty(),
+            ),
+            Task::Check => at_once(self.is_flushing() || self.has_removed()),
+            Task::Depart => at_once(self.connections.has_departed()),
+            Task::EndLease => self.on_lease_clock(self.leases.next_other(), now),
+            Task::Search => self.next_search(),
+            Task::Reclaim => self.next_reclaim(now),
+        }
+    }
+
+    /// When the clock of leases shows this time. While it stands still the server is asked again after a while.
+    fn on_lease_clock(&self, at: Option<LeaseInstant>, now: Now) -> Option<Instant> {
+        let at = at?;
+        let clock = self.regime.clock();
+        Some(match () {
+            () if at <= self.regime.lease(now.mono) => now.mono,
+            () if clock.is_paused() => now.mono + RETRY_MS,
+            () => clock.mono(at),
         })
     }
 
-    /// Whether anything besides timeouts is to be done: then the gate matters.
+    /// Whether anything is to be done that needs an open gate.
     pub fn wants_to_write(&self, now: Now) -> bool {
-        let lease = self.regime.lease(now.mono);
-        self.regime.is_primary()
-            && (self.leases.next().is_some_and(|at| at <= lease)
-                || self.waits.graces.next().is_some_and(|at| at <= lease.0)
-                || self.regime.has_old_entries()
-                || self.regime.awaits_writes()
-                || self.connections.has_departed()
-                || self.is_flushing()
-                || self.has_removed()
-                || self.regime.quarantine_end().is_some_and(|until| until <= now.mono)
-                || self.waits.has_dirty()
-                || !self.pending.to_mark_dirty.is_empty()
-                || self.wants_level()
-                || (!self.pending.ready_groups.is_empty()
-                    && !self.regime.withholds_grants(now.mono))
-                || self.has_found_cycle()
-                || !self.pending.revisit.is_empty())
+        let is_due = |task| self.due_at(task, now).is_some_and(|at| at <= now.mono);
+        let mut all = Task::URGENT.into_iter().chain(Task::OTHERS);
+        all.any(|task| self.writes(task) && is_due(task))
     }
 
     /// The time of the next tick; `None` if nothing will happen by itself. `gate` is the last answer of the server.
     pub fn next_alarm(&self, now: Now, gate: Gate) -> Option<Instant> {
-        if self.has_debris() || self.waits.has_dropped() {
-            return Some(now.mono);
-        }
-        let mut next = self.waits.timeouts.next().map(Instant);
-        if !self.regime.clock().is_paused()
-            && let Some(at) = self.spent.next_end(self.request_limits())
-        {
-            // Nothing depends on the exact time, so one alarm can drop many.
-            let at = self.regime.clock().mono(at).0.next_multiple_of(FORGET_EVERY_US);
-            next = Some(next.map_or(Instant(at), |next| next.min(Instant(at))));
-        }
-        let mut earlier = |at: Option<Instant>| {
-            if let Some(at) = at {
-                next = Some(next.map_or(at, |next| next.min(at)));
-            }
-        };
-        earlier(self.next_search());
-        if self.has_answered()
-            || self.has_former()
+        let all = Task::URGENT.into_iter().chain(Task::OTHERS);
+        let next = all.filter_map(|task| {
+            let at = self.due_at(task, now)?;
+            // The server does not report when the gate opens.
+            let is_shut = gate == Gate::Shut && self.writes(task) && at <= now.mono;
+            Some(if is_shut { now.mono + RETRY_MS } else { at })
+        });
+        next.min()
+    }
+
+    /// Frees some memory that nothing refers to.
+    fn reclaim_some(&mut self, now: Now) -> bool {
+        let (lease, limits) = (self.regime.lease(now.mono), self.request_limits());
+        self.leave_some()
+            || self.waits.forget_former_readers(DROPS_AT_ONCE)
+            || self.spent.drop_overdue(lease, limits, DROPS_AT_ONCE)
+            || self.drop_one_entry()
+            || self.free_some()
+    }
+
+    fn next_reclaim(&self, now: Now) -> Option<Instant> {
+        if self.has_debris()
+            || self.waits.has_dropped()
             || self.waits.gone() > 0
             || self.waits.has_former_readers()
         {
-            earlier(Some(now.mono));
+            return Some(now.mono);
         }
-        if !self.regime.is_primary() {
-            if self.is_flushing() || self.has_removed() {
-                return Some(now.mono);
-            }
-            return next;
+        if self.regime.clock().is_paused() {
+            return None;
         }
-        if self.wants_to_write(now) {
-            // Work is waiting. Behind a shut gate, retry soon: the server does not report when the gate opens.
-            let retry = if gate == Gate::Shut { now.mono + RETRY_MS } else { now.mono };
-            earlier(Some(retry));
-        } else {
-            let graces = self.waits.graces.next().map(crate::time::LeaseInstant);
-            if self.regime.clock().is_paused() {
-                let pending = graces.is_some() || self.leases.next().is_some();
-                earlier(pending.then(|| now.mono + RETRY_MS));
-            } else {
-                earlier(self.leases.next().map(|at| self.regime.clock().mono(at)));
-                earlier(graces.map(|at| self.regime.clock().mono(at)));
-            }
-            earlier(self.regime.quarantine_end());
-        }
-        next
+        let at = self.spent.next_end(self.request_limits())?;
+        // Nothing depends on the exact time, so one alarm can drop many.
+        Some(Instant(self.regime.clock().mono(at).0.next_multiple_of(FORGET_EVERY_US)))
     }
 
     fn run_out_one(&mut self, turn: &mut Turn<'_>) -> bool {
