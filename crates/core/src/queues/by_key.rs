@@ -113,7 +113,6 @@ impl WaitQueues {
     }
 
     pub(super) fn close_queue(&mut self, id: QueueId) {
-        self.set_backlog(id, 0);
         self.forget_holders(id);
         let Some(queue) = self.queues.get(id) else { return };
         let hash = hash_key(self.keys, queue.key());
@@ -158,7 +157,6 @@ impl WaitQueues {
 
     /// All waiters have their answer. The queue is no longer found by its key, and its waiters block no others.
     pub fn set_answered(&mut self, id: QueueId) {
-        self.set_backlog(id, 0);
         self.forget_holders(id);
         let Some(queue) = self.queues.get_mut(id) else { return };
         queue.is_answered = true;
@@ -296,7 +294,6 @@ impl WaitQueues {
     /// Drops the waiters of this queue together with its key; they are too many for one step. From now on it is not the
     /// queue of its key: the next waiter begins another one. [`WaitQueues::next_dropped`] drains it.
     pub fn drop_queue(&mut self, id: QueueId) {
-        self.set_backlog(id, 0);
         self.forget_holders(id);
         let Some(queue) = self.queues.get_mut(id) else { return };
         queue.is_dropped = true;

@@ -167,9 +167,6 @@ pub enum Position {
     Front,
     /// Behind all others, with this sequence number if it is larger than theirs.
     Numbered(u64),
-    /// The position of a saved queue entry with this sequence number. It is most likely right behind the waiter in
-    /// this slot.
-    Saved(u64, WaiterSlot),
     /// The former position of a waiter with this sequence number, which has left since.
     Restored(u64),
 }

@@ -31,11 +31,8 @@ impl Machine {
         }
         match &mut resource.body {
             Body::Fair(fair) => {
-                self.adopt_some(fair, self.adopted_at_once());
                 self.mirror(queue, fair);
-                step.note_entries(fair);
-                // The first waiters of a portion may have come to an empty queue.
-                self.note_holders(step, resource);
+                step.dirty |= !fair.touched.is_empty() || fair.needs_whole_record;
             }
             Body::Semaphore(semaphore) => {
                 let is_awaited =
@@ -47,8 +44,7 @@ impl Machine {
             }
             Body::Lock(_) | Body::Rw(_) | Body::Latch(_) => {}
         }
-        // Waiters can all leave while most entries are not waiters yet.
-        if let Some(queue) = queue.filter(|&queue| self.waits.backlog_of(queue) == 0) {
+        if let Some(queue) = queue {
             self.waits.close_if_empty(queue);
         }
     }
@@ -58,7 +54,7 @@ impl Machine {
     /// continues. Entries not copied yet are lost if the process ends.
     fn mirror(&mut self, queue: Option<QueueId>, fair: &mut Fair) {
         let Some(queue) = queue else {
-            self.leave_queue(fair);
+            self.drop_mirrored(fair);
             fair.mirrors = 0;
             return;
         };
@@ -80,8 +76,7 @@ impl Machine {
                 }
             }
         } else {
-            self.leave_queue(fair);
-            self.waits.set_backlog(queue, 0);
+            self.drop_mirrored(fair);
             self.waits.tell_all(queue);
             // If a value that mirrored this queue earlier comes back, it must not pass for this one.
             fair.mirrors = self.waits.renew_serial(queue);
@@ -108,12 +103,6 @@ impl Machine {
         }
     }
 
-    /// The value does not mirror its queue any more, and has none of its entries.
-    fn leave_queue(&mut self, fair: &mut Fair) {
-        self.adopt_some(fair, usize::MAX);
-        self.drop_mirrored(fair);
-    }
-
     /// Unlinks the entries of a fair lock from every queue.
     fn drop_mirrored(&mut self, fair: &mut Fair) {
         let entries = core::mem::take(&mut fair.entries);
@@ -137,14 +126,6 @@ impl Machine {
             return;
         }
         let from = step.lease + self.quarantine_left(step.now.mono);
-        let is_alone = queue.is_none_or(|queue| queue.len == 0);
-        fair.backlog = None;
-        if is_alone && fair.entries.len() > self.wide_at_once && has_room_behind(fair) {
-            let queue = self.begin_backlog(step.key, fair, from);
-            self.adopt_some(fair, self.adopted_at_once());
-            self.waits.note_holders(queue, resource, true);
-            return;
-        }
         for (seq, place) in core::mem::take(&mut fair.entries) {
             if self.waits.waiter_at(step.key, &place.owner).is_some() {
                 // The owner has asked again since, and waits already.
@@ -166,7 +147,6 @@ impl Machine {
             fair.entries.insert(new_seq, place);
         }
         let Some(queue) = self.waits.queue_of(step.key) else { return };
-        self.waits.set_backlog(queue, 0);
         // If other waiters were here before, all entries are written again.
         if self.waits.queue(queue).is_some_and(|queue| queue.len == fair.entries.len()) {
             self.waits.take_unsaved(queue);
@@ -180,7 +160,6 @@ impl Machine {
 
     /// The key of a fair lock was deleted: queue entries without a blocked call end with it.
     pub(crate) fn drop_entries(&mut self, queue: QueueId) {
-        self.waits.set_backlog(queue, 0);
         let Some(found) = self.waits.queue(queue) else { return };
         if found.len > self.wide_at_once {
             let calls = self.calls_in(queue);
@@ -193,9 +172,4 @@ impl Machine {
             }
         }
     }
-}
-
-/// Whether the sequence numbers of all entries leave room for later ones.
-fn has_room_behind(fair: &Fair) -> bool {
-    fair.entries.last_key_value().is_some_and(|(seq, _)| *seq < crate::queues::SEQ_MOST)
 }
