@@ -306,7 +306,6 @@ impl WaitQueues {
         self.count_out(slot);
         self.mark_unsaved(slot);
         self.pass_first_present(slot);
-        self.pass_untold(slot);
         let waiter = self.waiters.remove(slot)?;
         self.gone -= usize::from(was_gone);
         self.unlink_from(slot, waiter.queue, waiter.prev, waiter.next);

@@ -23,8 +23,6 @@ pub struct Fair {
     pub mirrors: u64,
     /// Sequence numbers of entries that came, left or changed since the last record.
     pub touched: Vec<u64>,
-    /// Very many entries left since the last record: the next one carries the whole state.
-    pub needs_whole_record: bool,
 }
 
 /// The part of a waiter that a fair lock saves: its durable queue entry.
@@ -42,7 +40,7 @@ impl Fair {
     /// A lock without holder and queue entries.
     pub fn free() -> Self {
         let (entries, touched) = (BTreeMap::new(), Vec::new());
-        Self { lock: Lock::Free, entries, mirrors: 0, touched, needs_whole_record: false }
+        Self { lock: Lock::Free, entries, mirrors: 0, touched }
     }
 
     /// Bytes on the heap, extrapolated from `samples` entries.
