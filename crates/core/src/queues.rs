@@ -1,7 +1,8 @@
 //! All queues. Joining, leaving and finding the waiter of an owner cost O(1) at any queue length.
 //!
 //! `by_key` finds the queue of a key, and `groups` knows which waiters belong to one call for several keys. `owners`
-//! knows the waiters of each owner, `holders` the holders of keys with waiters. `walk` goes along a queue, and `wait_state` changes the state of a waiter.
+//! knows the waiters of each owner, and `holders` the holders of keys with waiters. `walk` goes along a queue, and
+//! `wait_state` changes the state of a waiter.
 
 mod by_key;
 mod former;
