@@ -19,8 +19,7 @@ use crate::ffi::{Alarm, CallId, MainCell};
 use crate::{cluster, shell};
 
 pub use lost::{
-    Address, bring, follow, forget_lost_latch, has_lost_latch, last_unlinked_in, take_lost,
-    with_lost,
+    Address, follow, forget_lost_latch, has_lost_latch, last_unlinked_in, take_lost, with_lost,
 };
 
 impl Notice {

@@ -10,7 +10,7 @@ use crate::ffi::{
     Args, Content, Ctx, KeyHandle, Level, Mode, Name, OwnedName, Value, Verdict, log,
 };
 use crate::inbox::{self, Address, Notice};
-use crate::{cluster, persist, shell};
+use crate::{cluster, shell};
 
 /// The keys that the running command names, as the server's own strings, so that no copy is needed.
 #[derive(Clone, Copy)]
@@ -341,23 +341,9 @@ pub fn unlinked(db: u32, name: &[u8], value: Option<&Value>) {
     }
     crate::ffi::follow_moves();
     let key = Key { db, name };
-    let lost = value.zip(shell::prints()).map(|(value, prints)| {
-        // RENAME unlinks a value, too. So a large one is read when the server frees it.
-        if persist::is_large(value) {
-            Lost::of_large(value, key, prints)
-        } else {
-            Lost::of(value, key, prints)
-        }
-    });
+    let lost = value.zip(shell::prints()).map(|(value, prints)| Lost::of(value, key, prints));
     let at = value.map(Address::of);
     inbox::push(Notice::Unlinked { db, name: name.into(), lost: lost.map(Box::new), at });
-}
-
-/// The server frees a large value on the main thread.
-pub fn freed(value: Value) {
-    if !is_removing() {
-        inbox::bring(value);
-    }
 }
 
 fn is_removing() -> bool {

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use dlock_core::machine::Machine;
 use dlock_core::record::{self, Beside, BesideInput, Clocks, DecodeError, Level, Standing};
-use dlock_core::state::resource::Body;
 use dlock_core::time::{Instant, Now};
 
 use crate::ffi::{self, Ctx, Origin, Senders, Strings, TypeIndex, Value, log};
@@ -259,23 +258,6 @@ pub fn digest(value: &Value) -> Vec<Vec<u8>> {
 /// Bytes of memory that a value owns, without the value itself, estimated from `samples` of its parts.
 pub fn memory(value: &Value, samples: usize) -> usize {
     value.memory(samples) - size_of::<Value>()
-}
-
-/// Whether a value has too many parts to process them in one step.
-pub fn is_large(value: &Value) -> bool {
-    const LARGE: usize = 64;
-    parts(value) > LARGE
-}
-
-/// Number of parts of a value that are freed one by one; O(1).
-fn parts(value: &Value) -> usize {
-    match &value.body {
-        Body::Lock(_) => 0,
-        Body::Fair(fair) => fair.entries.len(),
-        Body::Rw(rw) => rw.readers.len(),
-        Body::Semaphore(semaphore) => semaphore.permits.len(),
-        Body::Latch(latch) => latch.requests.len(),
-    }
 }
 
 /// Saves the data outside keys, string by string: the largest token and the finished requests, also those of values

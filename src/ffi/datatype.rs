@@ -223,8 +223,8 @@ unsafe extern "C" fn mem_usage(
 }
 
 /// Never zero, which would mean "free it in the background", and never more than 64: above that the server may do the
-/// same. So a large value is freed on the main thread, which notes what is left of its holds. (The server still frees
-/// the values of a flushed database in the background.)
+/// same. So memory falls with each evicted key, and the server evicts no other keys in its place. (The server still
+/// frees the values of a flushed database in the background.)
 unsafe extern "C" fn free_effort(
     _key: *mut raw::RedisModuleKeyOptCtx,
     _value: *const c_void,

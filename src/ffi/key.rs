@@ -54,11 +54,7 @@ impl Stored {
     pub(super) unsafe fn free(raw: *mut Stored) {
         if !ptr::eq(LENT.load(Ordering::Acquire), raw) {
             // SAFETY: no handle has it and the server has let it go: this is the last owner.
-            let Stored(value) = *unsafe { Box::from_raw(raw) };
-            let value = value.into_inner();
-            if main_thread::here() && crate::persist::is_large(&value) {
-                crate::keyspace::freed(value);
-            }
+            drop(unsafe { Box::from_raw(raw) });
         } else if main_thread::here() {
             ORPHAN.store(true, Ordering::Relaxed);
         }

@@ -16,7 +16,6 @@
 //! | `persist::{save, load, rewrite, digest, memory, aux_save, aux_load}` | by the key types; `save`, `rewrite` and `aux_save` also in forked children |
 //! | `persist::{note_snapshot, sync_begins, sync_aside}` | in the middle of a load |
 //! | `keyspace::unlinked(db, name, &Value)` | a value of ours leaves its name |
-//! | `keyspace::freed(Value)` | a large value of ours is freed |
 //! | `tick::after_sleep(ctx)`, `tick::before_sleep()` | each turn of the event loop |
 //! | `inbox::push(Notice)` | everything else that happens to the server |
 //! | `info::write(&mut InfoWriter, crash)` | INFO |

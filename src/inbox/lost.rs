@@ -6,25 +6,8 @@ use dlock_core::key::Key;
 use super::{INBOX, Inbox, Notice};
 use crate::ffi::Value;
 
-/// How many of the last notices are searched for a value that is being freed: the server frees it directly after the
-/// unlink event.
+/// How many of the last notices are searched: the server says directly after the unlink event where a value is now.
 const LAST: usize = 32;
-
-/// The server frees a large value: its unlink notice keeps what matters of it.
-pub fn bring(value: Value) {
-    INBOX.try_with(|inbox| {
-        let newest = inbox.new.iter_mut().rev().take(LAST);
-        let notice = newest.map(|(_, notice)| notice).find_map(|notice| match notice {
-            Notice::Unlinked { lost: Some(lost), db, name, .. } if lost.awaits(&value) => {
-                Some((lost, Key { db: *db, name }))
-            }
-            _ => None,
-        });
-        if let Some((lost, key)) = notice {
-            lost.bring(value, key);
-        }
-    });
-}
 
 /// The address of a value; after the value is freed, another one can have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

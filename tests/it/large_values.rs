@@ -6,7 +6,7 @@ use crate::{
     support::{Client, Family, Reply, Server, wait_until},
 };
 
-/// More than are copied at once.
+/// More than the tick tells in one piece of work, and more than BREAK ends one by one.
 const MANY: i64 = 300;
 
 fn start() -> Server {
@@ -73,7 +73,7 @@ fn all_permits_of_a_removed_semaphore_end_whatever_removes_it() {
             server.cmd(removal).ok();
         }
         server.cmd(&["DEL", "s"]).ok();
-        // Before all of them are processed.
+        // Before all of them are told.
         for n in [MANY - 1, 0, MANY / 2] {
             assert!(is_spent(&mut client, "s", (round, n)), "request {n}");
         }
@@ -180,11 +180,11 @@ fn a_latch_with_very_many_requests_opens() {
     server.left_over_check();
 }
 
-/// Owners in a queue that is restored: too many for one step.
+/// Owners in a queue that is restored.
 const QUEUED: usize = 3_000;
 
 #[test]
-fn a_restored_queue_is_whole_while_its_entries_become_waiters() {
+fn a_restored_queue_is_whole_for_the_next_commands() {
     let server = start();
     let mut client = server.client();
     let ask = |key: &str, owner: &str| {

@@ -182,9 +182,7 @@ impl Machine {
     /// The result of a check.
     fn conclude(&mut self, turn: &Turn<'_>, budget: &Budget, found: Found) -> Option<String> {
         self.searched += budget.spent() as u64;
-        // Entries that are not waiters yet wait unseen.
-        let is_cut = matches!(found, Found::Exceeded | Found::Unsure) || self.waits.backlog() > 0;
-        if is_cut {
+        if matches!(found, Found::Exceeded | Found::Unsure) {
             self.counters.deadlock_searches_cut += 1;
             self.note_cut(turn.now.mono);
         }

@@ -79,11 +79,7 @@ impl Machine {
             }
             served += 1;
             step.served += 1;
-            let first = self.find_first(queue);
-            if self.adopt_first(first, resource) {
-                continue;
-            }
-            let Some(slot) = first else { return };
+            let Some(slot) = self.find_first(queue) else { return };
             let Some(waiter) = self.waits.get(slot) else { return };
             let leader = self.waits.leader(waiter);
             let (wait_state, call) = (leader.wait_state, leader.id.slot());

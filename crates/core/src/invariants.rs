@@ -17,7 +17,6 @@ use crate::time::Now;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
 
 impl Machine {
     /// The first sentence that is false, if any.
@@ -125,11 +124,9 @@ impl Machine {
             gone += of_queue;
             members += of_queue;
         }
-        ensure(seen - gone + waits.backlog() == waits.len(), || {
-            String::from("every waiter is in a queue")
-        })?;
+        ensure(seen - gone == waits.len(), || String::from("every waiter is in a queue"))?;
         ensure(gone == waits.gone(), || String::from("waiters that are gone are counted"))?;
-        ensure(waits.count() == (parked, seen + waits.backlog() - parked - members), || {
+        ensure(waits.count() == (parked, seen - parked - members), || {
             String::from("blocked and queued waiters are counted")
         })?;
         let known: usize = self.connections().iter().map(|(_, known)| known.waiters.len()).sum();
@@ -336,14 +333,7 @@ impl Machine {
                 };
                 let is_mirror = fair.mirrors == queue.1.serial && !queue.1.is_unsaved();
                 let waiters = self.waits().walk(queue.0).map(|(_, w)| (w.seq, &w.owner));
-                let backlog = fair.backlog.as_ref().filter(|backlog| backlog.queue == queue.0);
-                let left: Vec<u64> =
-                    backlog.iter().flat_map(|b| b.entries(fair)).map(|(seq, _)| seq).collect();
-                ensure(!is_mirror || left.len() == self.waits().backlog_of(queue.0), || {
-                    format!("the entries of {name:?} that are not waiters yet are counted")
-                })?;
-                let saved = fair.entries.iter().filter(|(seq, _)| !left.contains(seq));
-                let saved = saved.map(|(seq, entry)| (*seq, &entry.owner));
+                let saved = fair.entries.iter().map(|(seq, entry)| (*seq, &entry.owner));
                 ensure(!is_mirror || waiters.eq(saved), || {
                     format!("the entries of {name:?} are its queue")
                 })

@@ -269,10 +269,7 @@ impl Machine {
         }
         let queue = self.waits.queue_of(about.key);
         // Waiters of calls that are over may still count: to leave them out would cost a walk over the queue.
-        let waiters = queue.map_or(0, |queue| {
-            let len = self.waits.queue(queue).map_or(0, |queue| queue.len);
-            len + self.waits.backlog_of(queue)
-        });
+        let waiters = queue.and_then(|queue| self.waits.queue(queue)).map_or(0, |queue| queue.len);
         let mut entry = self.log.blank(now, event, about.kind.into());
         entry.db = about.key.db.into();
         Cut(&mut entry.key).push(about.key.name);

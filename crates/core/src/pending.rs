@@ -9,7 +9,7 @@ use crate::effects::Outcome;
 use crate::ids::{QueueId, WaiterSlot};
 use crate::pending::flush::Flush;
 use crate::pending::former::Former;
-use crate::pending::removed::Removed;
+use crate::pending::removed::{Broken, Deleted};
 use crate::queues::waiter::WaiterId;
 use crate::state::debris::Debris;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -31,8 +31,10 @@ pub(crate) struct Pending {
     pub to_mark_dirty: VecDeque<(u64, WaiterSlot, bool)>,
     /// FLUSHDB and FLUSHALL that are not drained, oldest first.
     pub flushes: VecDeque<Flush>,
-    /// Holds that are gone and for which something is left to do, oldest first.
-    pub removed: VecDeque<Removed>,
+    /// Deleted values whose holds are not all told, oldest first.
+    pub deleted: VecDeque<Deleted>,
+    /// Readers that were broken and for which something is left to do, oldest first.
+    pub broken: VecDeque<Broken>,
     /// Former tables whose memory is freed piece by piece.
     pub debris: VecDeque<Debris>,
 }

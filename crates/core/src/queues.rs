@@ -1,10 +1,9 @@
 //! All queues. Joining, leaving and finding the waiter of an owner cost O(1) at any queue length.
 //!
 //! `by_key` finds the queue of a key, and `groups` knows which waiters belong to one call for several keys. `owners`
-//! knows the waiters of each owner, `holders` the holders of keys with waiters, and `backlog` the loaded entries that
-//! are not waiters yet. `walk` goes along a queue, and `wait_state` changes the state of a waiter.
+//! knows the waiters of each owner, and `holders` the holders of keys with waiters. `walk` goes along a queue, and
+//! `wait_state` changes the state of a waiter.
 
-mod backlog;
 mod by_key;
 mod former;
 mod groups;
@@ -37,7 +36,7 @@ use owners::{WaitingOwner, hash_waiter};
 const FIRST_SEQ: u64 = 1 << 32;
 
 /// Sequence numbers from here on are not accepted from data: there must be room behind the last.
-pub(crate) const SEQ_MOST: u64 = 1 << 61;
+const SEQ_MOST: u64 = 1 << 61;
 
 /// From this number of readers on, they are listed before there is a waiter.
 const MANY_READERS: usize = 256;
@@ -86,8 +85,6 @@ pub struct WaitQueues {
     absent: Shares<(u64, WaiterSlot)>,
     /// Dirty queues: to be checked once the server accepts writes.
     dirty_queues: BTreeSet<QueueId>,
-    /// Number of durable entries that are not waiters yet, by queue.
-    backlogs: BTreeMap<QueueId, usize>,
     /// More dirty queues, from the first on: after a quarantine, all queues of that time.
     all_dirty: core::ops::Range<QueueId>,
     /// Queues whose keys are gone and whose waiters are removed one by one.
@@ -129,7 +126,6 @@ impl WaitQueues {
             graces: Wheel::default(),
             absent: Shares::default(),
             dirty_queues: BTreeSet::new(),
-            backlogs: BTreeMap::new(),
             all_dirty: QueueId::FIRST..QueueId::FIRST,
             dropped: VecDeque::new(),
             calls: 0,
@@ -181,12 +177,12 @@ impl WaitQueues {
 
     /// Number of blocked calls, and of queue entries without a call.
     pub fn count(&self) -> (usize, usize) {
-        (self.parked, self.waiters.len() + self.backlog() - self.parked - self.members)
+        (self.parked, self.waiters.len() - self.parked - self.members)
     }
 
-    /// Number of waiters in all queues, with the durable entries that are not waiters yet.
+    /// Number of waiters in all queues.
     pub fn len(&self) -> usize {
-        self.waiters.len() + self.backlog() - self.gone
+        self.waiters.len() - self.gone
     }
 
     /// A number that grows whenever an owner can have begun to wait for another.
@@ -205,6 +201,30 @@ impl WaitQueues {
         self.join_queue(queue, new_waiter)
     }
 
+    /// The queue of `key` for waiters of `kind`: a new one if there is none.
+    fn queue_for(&mut self, key: Key<'_>, kind: Kind) -> QueueId {
+        let mut queue = self.queue_of(key);
+        if let Some(id) = queue.filter(|&id| self.queues.get(id).is_some_and(|q| q.kind != kind)) {
+            // Left by waiters of another family, and not processed since.
+            self.leave_gone_of(id);
+            self.close_if_empty(id);
+            queue = self.queue_of(key);
+        }
+        queue.unwrap_or_else(|| self.open_queue(key, kind))
+    }
+
+    /// The neighbours of a waiter with the sequence number `seq`, which must be unused.
+    fn gap_for(&self, queue: QueueId, seq: u64) -> (WaiterSlot, WaiterSlot) {
+        let next = self.walk_all(queue).find(|(_, waiter)| waiter.seq > seq);
+        match next {
+            Some((slot, waiter)) => (waiter.prev, slot),
+            None => (
+                self.queues.get(queue).map_or(WaiterSlot::NONE, |queue| queue.tail),
+                WaiterSlot::NONE,
+            ),
+        }
+    }
+
     fn join_queue(&mut self, queue: QueueId, new_waiter: NewWaiter) -> WaiterSlot {
         let (head, tail) = self
             .queues
@@ -214,13 +234,11 @@ impl WaitQueues {
             Position::Front => (WaiterSlot::NONE, head),
             Position::Restored(seq) if seq < FIRST_SEQ => (WaiterSlot::NONE, head),
             Position::Restored(seq) => self.gap_for(queue, seq),
-            Position::Saved(seq, hint) => self.gap_near(queue, seq, hint),
             Position::Back | Position::Numbered(_) => (tail, WaiterSlot::NONE),
         };
         let seq = match new_waiter.position {
             // Below all that joined at the end, including those that a grant has removed and that may be restored.
             Position::Restored(seq) if seq >= FIRST_SEQ => Some(seq),
-            Position::Saved(seq, _) => Some(seq),
             Position::Front | Position::Restored(_) => {
                 let first = self.waiters.get(head).map_or(FIRST_SEQ, |first| first.seq);
                 Some(first.min(FIRST_SEQ) - 1)
@@ -289,7 +307,6 @@ impl WaitQueues {
         self.count_out(slot);
         self.mark_unsaved(slot);
         self.pass_first_present(slot);
-        self.pass_untold(slot);
         let waiter = self.waiters.remove(slot)?;
         self.gone -= usize::from(was_gone);
         self.unlink_from(slot, waiter.queue, waiter.prev, waiter.next);

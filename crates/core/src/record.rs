@@ -207,7 +207,6 @@ fn settle(resource: &mut Resource) {
         Body::Fair(fair) => {
             fair.touched.clear();
             fair.touched.shrink_to(8);
-            fair.needs_whole_record = false;
         }
         Body::Rw(rw) => rw.readers.settle(),
         Body::Semaphore(semaphore) => semaphore.permits.settle(),

@@ -108,9 +108,8 @@ impl Machine {
     pub fn known_requests(&self, now: Now) -> usize {
         let (lease, limits) = (self.regime.lease(now.mono), self.request_limits());
         let known = self.spent.entries(lease, limits).map(|(print, ..)| print);
-        // A request can be known twice: a value moved here brings the requests that a removed one knew.
-        let removed = self.requests_of_removed().into_iter().map(|(print, _)| print);
-        known.chain(removed).collect::<alloc::collections::BTreeSet<_>>().len()
+        let broken = self.requests_of_broken().map(|(print, _)| print);
+        known.chain(broken).collect::<alloc::collections::BTreeSet<_>>().len()
     }
 
     /// How long and how many requests are remembered.
@@ -121,7 +120,8 @@ impl Machine {
 
     /// Another data set replaces the present one, and with it the known requests: `spent`, or none.
     pub fn replace_spent(&mut self, spent: Option<SpentRequests>) {
-        self.forget_requests_of_removed();
+        // They belonged to the former data set.
+        self.pending.broken.clear();
         let keys = self.spent.keys();
         self.spent = spent.unwrap_or_else(|| SpentRequests::new(keys));
     }
@@ -269,7 +269,7 @@ impl Machine {
         lease: LeaseInstant,
     ) -> Option<Use> {
         let known = self.spent.find(key, name, lease, self.request_limits());
-        known.or_else(|| self.find_removed(key, name))
+        known.or_else(|| self.find_broken(key, name))
     }
 
     /// Notes a request that no hold knows.

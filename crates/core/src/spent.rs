@@ -127,18 +127,43 @@ pub struct SpentRequests {
 pub struct Prints(HashKeys);
 
 impl Prints {
-    /// Saved, and sent to replicas: the same on every machine, and part of the version of the saved data.
     pub(crate) fn of(self, key: Key<'_>, request: RequestKey<'_>) -> Print {
+        self.of_owner(key, request.scope, request.owner)(request.id)
+    }
+
+    /// The fingerprints of requests of one owner, by REQID.
+    ///
+    /// Saved, and sent to replicas: the same on every machine, and part of the version of the saved data.
+    fn of_owner(self, key: Key<'_>, scope: Scope, owner: &[u8]) -> impl Fn(&[u8]) -> Print + use<> {
         let HashKeys(one, other) = self.0;
         let mut hasher = SipHasher13::new_with_keys(one, other);
         hasher.write(&key.db.to_le_bytes());
-        hasher.write(&[request.scope as u8]);
-        for part in [key.name, request.owner, request.id] {
+        hasher.write(&[scope as u8]);
+        let add = |hasher: &mut SipHasher13, part: &[u8]| {
             hasher.write(&(part.len() as u64).to_le_bytes());
             hasher.write(part);
+        };
+        add(&mut hasher, key.name);
+        add(&mut hasher, owner);
+        move |id| {
+            let mut hasher = hasher;
+            add(&mut hasher, id);
+            let hash = hasher.finish128();
+            [hash.h1, hash.h2]
         }
-        let hash = hasher.finish128();
-        [hash.h1, hash.h2]
+    }
+
+    /// The requests that are over when a hold of `key` ends, by fingerprint: see [`spent_of`].
+    pub(crate) fn of_hold<'h>(
+        self,
+        key: Key<'_>,
+        kind: Kind,
+        id: HoldId,
+        hold: &'h Hold,
+    ) -> impl Iterator<Item = (Print, Use)> + use<'h> {
+        let print = Scope::of_hold(kind, id).map(|scope| self.of_owner(key, scope, &hold.owner));
+        let requests = spent_of(kind, id, hold, false);
+        requests.filter_map(move |(request, what)| Some((print.as_ref()?(request.id), what)))
     }
 }
 

@@ -3,7 +3,6 @@
 //! Every step does the same. It ends expired holds, runs its verb, updates the index, and notes the new state once as a
 //! record. So expiry has one implementation, and a late alarm cannot cause a wrong state.
 
-mod adopt;
 pub(crate) mod binding;
 mod durable_queue;
 pub(crate) mod index;

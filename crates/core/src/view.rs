@@ -23,7 +23,7 @@ use dlock_wire::permit::PermitText;
 use dlock_wire::reply::{
     self, HolderInfo, Info, LatchInfo, LockInfo, PermitInfo, RwInfo, RwMode, SemInfo, WaiterInfo,
 };
-use shown::{Shown, saved_row};
+use shown::saved_row;
 
 impl Machine {
     /// INFO of the family `kind`; `None` if the key is missing.
@@ -222,15 +222,11 @@ impl Machine {
                 .collect());
         }
         let queue = self.waits().queue_of(key);
-        let fair = found.and_then(|resource| self.backlog_of(resource, key));
-        let lease = self.lease_time(now.mono);
-        let waiting = self.shown(queue, fair, now).map(|shown| match shown {
-            Shown::Waiter(waiter) => self.row(waiter, now),
-            Shown::Entry(entry, until) => {
-                WaiterInfo { remaining: Some(millis(until - lease)), ..saved_row(entry, now) }
-            }
-        });
-        Ok(waiting.take(most).collect())
+        let (waits, lease) = (self.waits(), self.lease_time(now.mono));
+        let waiters = queue.into_iter().flat_map(|queue| waits.walk(queue));
+        let waiters = waiters.map(|(_, waiter)| waiter);
+        let waiting = waiters.filter(|waiter| !waits.is_over(waiter, now.mono, lease));
+        Ok(waiting.take(most).map(|waiter| self.row(waiter, now)).collect())
     }
 
     /// POSITION: 0 for a holder, else the position in the queue, counted from 1; `None` for neither. A waiter that also
@@ -253,11 +249,6 @@ impl Machine {
         if let Some(fair) = found.and_then(|resource| self.mirror_only(resource)) {
             let place = fair.entries.values().position(|place| *place.owner == *owner);
             return Ok(place.map(|ahead| ahead + 1).or_else(|| holds.then_some(0)));
-        }
-        if let Some(fair) = found.and_then(|resource| self.backlog_of(resource, key)) {
-            let mut shown = self.shown(waits.queue_of(key), Some(fair), now);
-            let ahead = shown.position(|shown| shown.owner() == owner);
-            return Ok(ahead.map(|ahead| ahead + 1).or_else(|| holds.then_some(0)));
         }
         let is_over = |waiter: &Waiter| waits.is_over(waiter, now.mono, lease);
         let place =
@@ -300,11 +291,7 @@ impl Machine {
         if let Some(fair) = resource.and_then(|resource| self.mirror_only(resource)) {
             return fair.entries.len() as u64;
         }
-        let waits = self.waits();
-        if let Some(fair) = resource.and_then(|resource| self.backlog_of(resource, key)) {
-            return self.shown(waits.queue_of(key), Some(fair), now).count() as u64;
-        }
-        waits.queue_of(key).map_or(0, |queue| self.count_in(now, queue))
+        self.waits().queue_of(key).map_or(0, |queue| self.count_in(now, queue))
     }
 
     /// Number of observers of the hold of `key` with this token.

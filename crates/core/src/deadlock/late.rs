@@ -200,12 +200,11 @@ impl Machine {
             (late.found, is_over) = round.step(self, now);
         }
         if is_over {
-            let is_whole = !round.is_unsure && self.waits.backlog() == 0;
             let covered = core::mem::take(&mut late.covered);
-            if is_whole {
-                late.seen = Some(round.changes);
-            } else {
+            if round.is_unsure {
                 late.cut.add(covered);
+            } else {
+                late.seen = Some(round.changes);
             }
         } else {
             late.round = Some(round);

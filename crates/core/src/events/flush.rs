@@ -81,17 +81,6 @@ impl Machine {
         is_of(one) && is_of(other)
     }
 
-    /// A large value of this database is gone, and its list of bindings with it. One walk covers all such values if it
-    /// starts over.
-    pub(crate) fn begin_untie(&mut self, db: u32) {
-        let is_one = |flush: &Flush| flush.cause == Cause::Untie(db) && flush.now_in(db) == db;
-        let fresh = Flush::new(&self.connections, &self.leases, &self.waits, Cause::Untie(db));
-        match self.pending.flushes.iter_mut().find(|flush| is_one(flush)) {
-            Some(flush) => *flush = fresh,
-            None => self.pending.flushes.push_back(fresh),
-        }
-    }
-
     /// Does one piece of the oldest flush that is not drained; `false` if there is none.
     pub(crate) fn flush_one(&mut self, turn: &mut Turn<'_>) -> bool {
         let Some(mut flush) = self.pending.flushes.pop_front() else { return false };
@@ -135,7 +124,7 @@ impl Machine {
     fn flush_entry(&mut self, turn: &mut Turn<'_>, flush: &mut Flush) -> bool {
         let is_over = match flush.cause {
             Cause::Flush(Some(db)) => self.leases.count_in(flush.now_in(db)) == 0,
-            Cause::Flush(None) | Cause::Swap(..) | Cause::Untie(_) => false,
+            Cause::Flush(None) | Cause::Swap(..) => false,
         };
         if is_over || flush.next_key >= flush.key_bound {
             return false;
@@ -166,7 +155,7 @@ impl Machine {
             Cause::Swap(Swap { a, b }, true) => {
                 [a, b].iter().any(|&db| self.is_entry_of(turn, id, db))
             }
-            Cause::Swap(..) | Cause::Flush(_) | Cause::Untie(_) => false,
+            Cause::Swap(..) | Cause::Flush(_) => false,
         })
     }
 

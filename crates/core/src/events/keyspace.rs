@@ -53,7 +53,6 @@ impl Machine {
             if from == key {
                 return;
             }
-            self.adopt_rest(resource);
             self.forget_taken(|gone| gone == key);
             self.readdress(from, key);
             if resource.kind().has_durable_queue() && self.regime.is_primary() {
@@ -91,7 +90,6 @@ impl Machine {
 
     /// Two databases were swapped: holds go with the data, waiters stay with the database number.
     pub fn swapped(&mut self, turn: &mut Turn<'_>, swap: Swap) {
-        self.adopt_swapped(turn.keys, swap);
         self.begin_swap(swap, false);
         self.flush_some(turn);
     }
@@ -99,7 +97,6 @@ impl Machine {
     /// As [`Machine::swapped`], when records were replayed since, perhaps between several swaps. Entries from these
     /// records have the right address already, so each entry is looked for on both sides.
     pub fn swapped_before_replay(&mut self, turn: &mut Turn<'_>, swap: Swap) {
-        self.adopt_swapped(turn.keys, swap);
         self.begin_swap(swap, true);
         self.flush_some(turn);
     }

@@ -1,30 +1,33 @@
 //! Values that the server has unlinked from their keys: most of them are gone for good, and their holds have ended.
 
-use crate::events::removed::ENDS_AT_ONCE;
-use crate::ids::{ALONE, HoldRef, KeyId};
+use crate::ids::{HoldId, HoldRef, KeyId};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::pending::removed::Remains;
-use crate::portions::AT_ONCE;
 use crate::requests::LOST_LATCH;
+use crate::shares::User;
 use crate::spent::{Print, Prints, Use};
-use crate::state::holds::Holds;
+use crate::state::hold::NO_CLIENT;
 use crate::state::resource::{Body, Resource};
 use crate::store::Lookup;
+use crate::subject::Subjects;
+use crate::time::LeaseInstant;
 use crate::turn::Turn;
+use alloc::vec::Vec;
 
-/// The state of a value when the server unlinked it from its key.
+/// What has to be noted and told about the holds of a value, at the moment when the server unlinked it from its key. It
+/// is smaller than the value: the server evicts keys until its memory falls.
 #[derive(Debug)]
 pub struct Lost {
     key_id: KeyId,
     kind: Kind,
     prints: Prints,
-    /// Of its holds; of a large value only of the hold of [`Resource::lock`].
-    remains: Remains,
-    /// Of the other holds of a large value; `None`: the server has not freed it.
-    others: Option<Remains>,
-    is_large: bool,
+    /// The requests of its holds.
+    requests: Vec<(Print, Use)>,
+    /// The connections to which its holds were bound.
+    bindings: Vec<(u64, HoldId)>,
+    /// Of the holds that send messages.
+    subjects: Subjects,
     /// RENAME or MOVE unlinked it: the value lives on under another key.
     has_moved: bool,
 }
@@ -32,24 +35,21 @@ pub struct Lost {
 impl Lost {
     /// Notes the state of `resource`, which is at `key`, for a later [`Machine::unlinked`].
     pub fn of(resource: &Resource, key: Key<'_>, prints: Prints) -> Self {
-        Self::with(resource, key, prints, false)
-    }
-
-    /// As [`Lost::of`], in O(1), for a large value. The shell calls [`Lost::bring`] when the server
-    /// frees it. The server does not free a value that lives on under another name.
-    pub fn of_large(resource: &Resource, key: Key<'_>, prints: Prints) -> Self {
-        Self::with(resource, key, prints, true)
-    }
-
-    fn with(resource: &Resource, key: Key<'_>, prints: Prints, is_large: bool) -> Self {
         let (kind, key_id) = (resource.kind(), resource.key_id);
-        let alone = resource.lock().hold().map(|hold| (ALONE, hold));
-        let others = resource.others().filter(|_| !is_large);
-        let holds = alone.into_iter().chain(others.into_iter().flat_map(Holds::iter));
-        let is_closed = matches!(&resource.body, Body::Latch(latch) if latch.count > 0);
-        let latch = is_closed.then_some((LOST_LATCH, Use::PassedOver));
-        let remains = Remains::of(key, kind, prints, holds, latch);
-        Self { key_id, kind, prints, remains, others: None, is_large, has_moved: false }
+        let (mut requests, mut bindings) = (Vec::new(), Vec::new());
+        let mut subjects = Subjects::default();
+        if matches!(&resource.body, Body::Latch(latch) if latch.count > 0) {
+            requests.push((prints.of(key, LOST_LATCH), Use::PassedOver));
+        }
+        // One walk: holds are scattered in memory.
+        for (id, hold) in resource.holds() {
+            requests.extend(prints.of_hold(key, kind, id, hold));
+            if hold.bound_to() != NO_CLIENT {
+                bindings.push((hold.bound_to(), id));
+            }
+            subjects.push(id, hold);
+        }
+        Self { key_id, kind, prints, requests, bindings, subjects, has_moved: false }
     }
 
     /// RENAME or MOVE has brought the value to another key. Call this as soon as that is known.
@@ -59,13 +59,13 @@ impl Lost {
 
     /// Whether it was a closed latch that is gone.
     pub fn is_lost_latch(&self) -> bool {
-        self.kind == Kind::Latch && !self.has_moved && !self.remains.requests.as_slice().is_empty()
+        self.kind == Kind::Latch && !self.has_moved && !self.requests.is_empty()
     }
 
     /// A record has made a latch under the same key since.
     pub fn forget_latch(&mut self) {
         if self.kind == Kind::Latch {
-            self.remains.forget_requests();
+            self.requests.clear();
         }
     }
 
@@ -73,23 +73,7 @@ impl Lost {
     /// lives on.
     pub(crate) fn spent(&self, prints: Prints) -> impl Iterator<Item = (Print, Use)> {
         let is_over = !self.has_moved && self.prints == prints;
-        let all = is_over.then_some([Some(&self.remains), self.others.as_ref()]);
-        let all = all.into_iter().flatten().flatten();
-        all.flat_map(|remains| remains.requests.as_slice()).copied()
-    }
-
-    /// Whether this waits for `resource` to be brought.
-    pub fn awaits(&self, resource: &Resource) -> bool {
-        self.is_large
-            && self.others.is_none()
-            && self.key_id == resource.key_id
-            && self.kind == resource.kind()
-    }
-
-    /// The server frees the value, which was at `key`.
-    pub fn bring(&mut self, resource: Resource, key: Key<'_>) {
-        let holds = resource.into_others().into_iter().flat_map(Holds::into_all);
-        self.others = Some(Remains::of(key, self.kind, self.prints, holds, None));
+        is_over.then_some(&self.requests).into_iter().flatten().copied()
     }
 }
 
@@ -137,7 +121,7 @@ impl Machine {
             if has_entry && !is_here {
                 // A record was replayed under its new key before this server followed it there, and made a new entry.
                 self.leases.leave(lost.key_id);
-                for &(client, id) in lost.remains.bindings.as_slice() {
+                for &(client, id) in &lost.bindings {
                     self.connections.unbind(client, HoldRef { key: lost.key_id, id });
                 }
             }
@@ -148,23 +132,53 @@ impl Machine {
 
     /// Applies the loss of a value. A replica does the same itself.
     fn lose(&mut self, turn: &mut Turn<'_>, key: Key<'_>, lost: Lost) {
-        let Lost { key_id, kind, remains, others, is_large, .. } = lost;
+        let Lost { key_id, kind, prints, requests, bindings, subjects, .. } = lost;
         if self.leases.of_key(key_id, key).is_some() {
             self.leases.leave(key_id);
         }
         let is_replaced = matches!(turn.keys.get(key), Lookup::Here(_));
-        self.work_off(turn, key, key_id, remains, AT_ONCE);
+        // The memory of requests may be another one since: then it has its own.
+        if prints == self.spent.prints() {
+            self.note_over(requests, self.regime.lease(turn.now.mono));
+        }
+        for (client, id) in bindings {
+            self.unbind_lost(turn, HoldRef { key: key_id, id }, client);
+        }
+        self.tell_deleted(turn.fx, key, subjects);
         if self.regime.is_primary() {
             if kind == Kind::Semaphore && !is_replaced {
                 self.forget_taken(|gone| gone == key);
             }
             self.value_is_gone(kind, key, turn.fx);
         }
-        match others {
-            Some(others) => self.work_off(turn, key, key_id, others, ENDS_AT_ONCE),
-            // The server has freed the value in the background, although it is told not to: at least drop its bindings.
-            None if is_large => self.begin_untie(key.db),
-            None => {}
+    }
+
+    /// Notes requests that are over now.
+    pub(crate) fn note_over(
+        &mut self,
+        requests: impl IntoIterator<Item = (Print, Use)>,
+        now: LeaseInstant,
+    ) {
+        let limits = self.request_limits();
+        for (print, what) in requests {
+            self.spent.put(User::UNKNOWN, print, what, now, limits);
+        }
+    }
+
+    /// Removes the binding of a hold that is gone. Its entry may belong to another key by now, with a hold of the same
+    /// id.
+    fn unbind_lost(&mut self, turn: &mut Turn<'_>, hold: HoldRef, client: u64) {
+        let is_bound_again = self.leases.key_of(hold.key).is_some_and(|key| {
+            // If the key cannot be read now, the binding may be live: the binding of an ended hold shortens nothing.
+            !turn.keys.reaches(key)
+                || matches!(
+                    turn.keys.get(key),
+                    Lookup::Here(resource) if resource.key_id == hold.key
+                        && resource.hold(hold.id).is_some_and(|hold| hold.bound_to() == client)
+                )
+        });
+        if !is_bound_again {
+            self.connections.unbind(client, hold);
         }
     }
 }

@@ -1,53 +1,45 @@
-//! Holds that are gone with their value, and very many readers that were broken together.
+//! Very many holds that end together: their value was deleted, or an operator broke all readers.
 //!
-//! A semaphore can have 100,000 permits, each with a binding, a message and requests to remember. The server frees such
-//! a value at once; what has to be noted and told about its holds stays, without their strings. The tick works it off,
-//! a few at a time. Until then lookups find the requests there. A binding of an ended hold shortens nothing.
+//! The step in which a value is deleted notes the requests of its holds and removes their bindings. Messages cost the
+//! server more: the tick sends them, a few at a time. Broken readers leave the value in that step. The tick notes
+//! and tells the rest of each of them, and until then lookups find their requests here.
 
-use crate::bytes::Name;
-use crate::effects::Event;
-use crate::ids::{HoldId, HoldRef, KeyId};
+use crate::effects::{Effects, Event};
+use crate::ids::HoldRef;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::pending::removed::{Fate, Remains, Removed};
-use crate::shares::User;
+use crate::pending::removed::{Broken, Deleted};
+use crate::portions::AT_ONCE;
 use crate::spent::{Print, RequestKey, Use};
-use crate::state::hold::NO_CLIENT;
 use crate::state::holds::Holds;
 use crate::state::resource::{Body, Resource};
-use crate::store::Lookup;
+use crate::subject::{Subjects, subject};
 use crate::turn::{Step, Turn};
-use alloc::vec::Vec;
 use dlock_wire::message::Event as Message;
 
-/// Messages that one piece of work sends, bindings that it removes, and requests that it notes.
-pub(crate) const ENDS_AT_ONCE: usize = 2;
+/// Broken readers that one piece of work ends.
+const ENDS_AT_ONCE: usize = 4;
 
 impl Machine {
-    /// Holds of `key` are gone. Does the first part of what is left to do for them; the tick does the rest.
-    pub(crate) fn work_off(
-        &mut self,
-        turn: &mut Turn<'_>,
-        key: Key<'_>,
-        key_id: KeyId,
-        remains: Remains,
-        most: usize,
-    ) {
-        let (db, name) = (key.db, Name::from(key.name));
-        let mut removed = Removed { db, name, key_id, remains, fate: Fate::Deleted, events: 0 };
-        removed.remains.forget_unless(self.spent.prints());
-        self.work_off_some(turn, &mut removed, self.wide_at_once.min(most));
-        if !removed.is_done() {
-            self.pending.removed.push_back(removed);
+    /// Tells that the value of `key` was deleted: some messages now, the rest in the tick.
+    pub(crate) fn tell_deleted(&mut self, fx: &mut Effects, key: Key<'_>, subjects: Subjects) {
+        let mut deleted = Deleted { db: key.db, name: key.name.into(), subjects };
+        if self.tell_some(fx, &mut deleted) {
+            self.pending.deleted.push_back(deleted);
         }
     }
 
-    fn work_off_later(&mut self, key: Key<'_>, key_id: KeyId, holds: &Holds) {
-        let (db, name) = (key.db, Name::from(key.name));
-        let remains = Remains::of(key, Kind::Rw, self.spent.prints(), holds.iter(), None);
-        let (fate, events) = (Fate::Broken, holds.len());
-        self.pending.removed.push_back(Removed { db, name, key_id, remains, fate, events });
+    /// Returns whether more is to be told.
+    fn tell_some(&self, fx: &mut Effects, deleted: &mut Deleted) -> bool {
+        let key = Key { db: deleted.db, name: &deleted.name };
+        let is_primary = self.regime.is_primary();
+        if is_primary {
+            for subject in deleted.subjects.by_ref().take(AT_ONCE.min(self.wide_at_once)) {
+                fx.message(Message::Deleted, key, subject);
+            }
+        }
+        is_primary && !deleted.subjects.is_empty()
     }
 
     /// Ends the holds of all readers of a key, if they are very many. Returns their number. The caller hands off.
@@ -60,12 +52,14 @@ impl Machine {
             // Noted as a record of its own: a replica must find in the value exactly the readers that are broken now.
             self.note_state(step, resource);
         }
+        let key_id = resource.key_id;
         let Body::Rw(rw) = &mut resource.body else { return 0 };
         let readers = rw.readers.take_all();
         for (id, hold) in readers.iter() {
             self.observe_broken(step.now, step.key, id, hold, step.caller.client);
+            self.unbind(HoldRef { key: key_id, id }, hold);
         }
-        self.work_off_later(step.key, resource.key_id, &readers);
+        self.note_broken(step.key, readers);
         self.counters.broken += count as u64;
         if let Some(queue) = self.waits.queue_of(step.key) {
             self.waits.forget_readers(queue);
@@ -75,110 +69,72 @@ impl Machine {
     }
 
     /// A record has replaced the state of a key, and with it very many readers, which its primary has broken.
-    pub(crate) fn replaced(&mut self, key: Key<'_>, before: &Holds, now: &Resource) {
+    pub(crate) fn replaced(&mut self, key: Key<'_>, before: Holds, now: &Resource) {
         let is_later = |id| before.last_id().is_none_or(|last| id > last);
         // The present readers came later. Otherwise it is the same value again.
         if now.others().and_then(Holds::first_id).is_none_or(is_later) {
-            self.work_off_later(key, KeyId::NONE, before);
+            self.note_broken(key, before);
         }
     }
 
-    /// Whether something is left to do for holds that are gone.
-    pub(crate) fn has_removed(&self) -> bool {
-        !self.pending.removed.is_empty()
-    }
-
-    /// Number of removed values for which something is left to do, and of former tables.
-    pub fn removed_values(&self) -> usize {
-        self.pending.removed.len() + self.pending.debris.len()
+    fn note_broken(&mut self, key: Key<'_>, readers: Holds) {
+        let (db, name) = (key.db, key.name.into());
+        self.pending.broken.push_back(Broken { db, name, readers });
     }
 
     /// Does a piece of what is left to do for holds that are gone; `false` if there is nothing.
     pub(crate) fn drain_removed(&mut self, turn: &mut Turn<'_>) -> bool {
-        let Some(mut removed) = self.pending.removed.pop_front() else { return false };
-        self.work_off_some(turn, &mut removed, ENDS_AT_ONCE.min(self.wide_at_once));
-        if !removed.is_done() {
-            self.pending.removed.push_front(removed);
+        if let Some(mut deleted) = self.pending.deleted.pop_front() {
+            if self.tell_some(turn.fx, &mut deleted) {
+                self.pending.deleted.push_front(deleted);
+            }
+            return true;
+        }
+        let Some(mut broken) = self.pending.broken.pop_front() else { return false };
+        let lease = self.regime.lease(turn.now.mono);
+        let prints = self.spent.prints();
+        for _ in 0..ENDS_AT_ONCE.min(self.wide_at_once) {
+            let Some((id, hold)) = broken.readers.pop_first() else { return true };
+            let key = broken.key();
+            self.note_over(prints.of_hold(key, Kind::Rw, id, &hold), lease);
+            if self.regime.is_primary() {
+                turn.fx.note(key, Event::Break);
+                if let Some(subject) = subject(id, &hold) {
+                    turn.fx.message(Message::Broken, key, subject);
+                }
+            }
+        }
+        if !broken.readers.is_empty() {
+            self.pending.broken.push_front(broken);
         }
         true
     }
 
-    fn work_off_some(&mut self, turn: &mut Turn<'_>, removed: &mut Removed, most: usize) {
-        let Removed { db, name, key_id, remains, fate, events } = removed;
-        let (lease, limits) = (self.regime.lease(turn.now.mono), self.request_limits());
-        let key = Key { db: *db, name };
-        for (print, what) in remains.requests.by_ref().take(most) {
-            self.spent.put(User::UNKNOWN, print, what, lease, limits);
-        }
-        for (client, id) in remains.bindings.by_ref().take(most) {
-            self.unbind_removed(turn, *key_id, id, client);
-        }
-        let message = match fate {
-            Fate::Deleted => Message::Deleted,
-            Fate::Broken => Message::Broken,
-        };
-        // A primary sends the messages and events.
-        let is_primary = self.regime.is_primary();
-        let left = events.saturating_sub(most);
-        for _ in left..core::mem::replace(events, left) {
-            if is_primary {
-                turn.fx.note(key, Event::Break);
-            }
-        }
-        for subject in remains.messages.by_ref().take(most).filter(|_| is_primary) {
-            turn.fx.message(message, key, subject);
-        }
+    /// Whether something is left to do for holds that are gone.
+    pub(crate) fn has_removed(&self) -> bool {
+        !(self.pending.deleted.is_empty() && self.pending.broken.is_empty())
     }
 
-    /// Removes the binding of an ended hold. Its entry may belong to another key by now, with a hold of the same id.
-    pub(crate) fn unbind_removed(
-        &mut self,
-        turn: &mut Turn<'_>,
-        key_id: KeyId,
-        id: HoldId,
-        client: u64,
-    ) {
-        if client == NO_CLIENT {
-            return;
-        }
-        let is_tied_again = self.leases.key_of(key_id).is_some_and(|key| {
-            // If the key cannot be read now, the binding may be live: the binding of an ended hold shortens nothing.
-            !turn.keys.reaches(key)
-                || matches!(
-                    turn.keys.get(key),
-                    Lookup::Here(resource) if resource.key_id == key_id
-                        && resource.hold(id).is_some_and(|hold| hold.bound_to() == client)
-                )
-        });
-        if !is_tied_again {
-            self.connections.unbind(client, HoldRef { key: key_id, id });
-        }
+    /// Number of values for whose holds something is left to do, and of former tables.
+    pub fn removed_values(&self) -> usize {
+        self.pending.deleted.len() + self.pending.broken.len() + self.pending.debris.len()
     }
 
-    /// What a request did to a hold that is gone.
-    pub(crate) fn find_removed(&self, key: Key<'_>, name: RequestKey<'_>) -> Option<Use> {
-        if self.pending.removed.is_empty() || !self.remembers_requests() {
-            return None;
-        }
-        let print = self.spent.print(key, name);
-        self.pending.removed.iter().find_map(|removed| removed.remains.find(print))
+    /// What a request did to a broken reader.
+    pub(crate) fn find_broken(&self, key: Key<'_>, name: RequestKey<'_>) -> Option<Use> {
+        let broken = self.pending.broken.iter().filter(|broken| broken.key() == key);
+        broken.filter(|_| self.remembers_requests()).find_map(|broken| broken.find(name))
     }
 
-    /// The requests of all holds that are gone and not worked off, by fingerprint.
-    pub(crate) fn requests_of_removed(&self) -> Vec<(Print, Use)> {
-        let removed = self.pending.removed.iter().filter(|_| self.remembers_requests());
-        removed.flat_map(|removed| removed.remains.requests.as_slice()).copied().collect()
+    /// The requests of all broken readers, by fingerprint.
+    pub(crate) fn requests_of_broken(&self) -> impl Iterator<Item = (Print, Use)> {
+        let broken = self.pending.broken.iter().filter(|_| self.remembers_requests());
+        broken.flat_map(|broken| broken.requests(self.spent.prints()))
     }
 
-    fn remembers_requests(&self) -> bool {
+    /// Whether requests are remembered at all.
+    pub(crate) fn remembers_requests(&self) -> bool {
         let limits = self.request_limits();
         limits.keep_ms > 0 && limits.most > 0
-    }
-
-    /// Another data set replaces the one to which the removed values belonged.
-    pub(crate) fn forget_requests_of_removed(&mut self) {
-        for removed in &mut self.pending.removed {
-            removed.remains.forget_requests();
-        }
     }
 }

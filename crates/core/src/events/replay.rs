@@ -108,7 +108,7 @@ impl Machine {
             },
         );
         match (before, &replayed) {
-            (Some(Body::Rw(before)), Ok(_)) => self.replaced(key, &before.readers, resource),
+            (Some(Body::Rw(before)), Ok(_)) => self.replaced(key, before.readers, resource),
             (Some(before), Err(_)) => resource.body = before,
             (Some(_) | None, _) => {}
         }
@@ -146,10 +146,9 @@ impl Machine {
         put: impl FnMut(&[u8]),
     ) {
         let (lease, limits) = (self.regime.lease(now.mono), self.request_limits());
-        let mut more = self.requests_of_removed();
-        if limits.keep_ms > 0 && limits.most > 0 {
-            more.extend(lost.flat_map(|lost| lost.spent(self.spent.prints())));
-        }
+        let lost = lost.filter(|_| self.remembers_requests());
+        let lost = lost.flat_map(|lost| lost.spent(self.spent.prints()));
+        let more: Vec<_> = self.requests_of_broken().chain(lost).collect();
         let standing = self.standing_as_sent();
         let has_any = standing.divergence.is_any()
             || standing.level > Level::FIRST

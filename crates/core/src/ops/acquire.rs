@@ -13,7 +13,6 @@ use crate::queues::waiter::{Demand, Position, WaitState};
 use crate::requests::{Asks, Call};
 use crate::state::holds::Holds;
 use crate::state::resource::{Body, Resource};
-use crate::store::Lookup;
 use crate::terms::Terms;
 use crate::turn::{Step, Turn};
 use alloc::format;
@@ -87,11 +86,6 @@ impl Machine {
         }
         if may_lock_up && !self.is_over(key.1, turn.now, request) {
             self.end_due_leases(turn, core::iter::once(key));
-            if self.has_backlog(key.1)
-                && let Lookup::Here(resource) = turn.keys.get(key.1)
-            {
-                self.adopt_owner(resource, call.owner);
-            }
             if let Some(cycle) = self.cycle(turn, Target { kind, key: key.1, demand }, call.owner) {
                 self.counters.deadlocks_refused += 1;
                 turn.fx.reply = Some(Outcome::fault(ErrorCode::Deadlock, cycle));
@@ -116,7 +110,6 @@ impl Machine {
     ) -> Option<Outcome> {
         let Terms { owner, demand, .. } = terms;
         let too_wide = self.make_semaphore(step, resource, demand);
-        self.adopt_owner(resource, owner);
         // The first waiter comes before this call, even if no alarm has served it yet.
         self.hand_off(step, resource);
         if let Some(id) = own_hold(resource, terms.owner, terms.reqid, terms.demand) {
@@ -247,8 +240,7 @@ impl Machine {
         }
         let Some(queue) = self.waits.queue_of(step.key) else { return true };
         step.overtakes = Some(queue);
-        goes_first(resource, owner, demand)
-            || (self.first_in(queue).is_none() && self.waits.backlog_of(queue) == 0)
+        goes_first(resource, owner, demand) || self.first_in(queue).is_none()
     }
 
     /// The answer to a call that does not wait: Null while holds are in the way or nothing is free, otherwise the

@@ -35,7 +35,6 @@ impl Machine {
 
     /// Returns whether the owner left the queue or returned an unclaimed grant. The caller hands off.
     fn cancel_here(&mut self, step: &mut Step<'_>, resource: &mut Resource, owner: &[u8]) -> bool {
-        self.adopt_owner(resource, owner);
         if let Some(slot) = self.waits.waiter_at(step.key, owner) {
             self.observe_giving_up_here(step, resource, slot, GivesUp::Cancelled);
             if let Some(waiter) = self.remove_waiter(slot)

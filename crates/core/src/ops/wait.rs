@@ -88,13 +88,11 @@ impl Machine {
         queue: Option<QueueId>,
         more: usize,
     ) -> Result<(), Outcome> {
-        let backlog = queue.map_or(0, |queue| self.waits.backlog_of(queue));
-        let len = queue.and_then(|queue| self.waits.queue(queue)).map_or(0, |queue| queue.len);
-        let mut here = len + backlog;
+        let mut here = queue.and_then(|queue| self.waits.queue(queue)).map_or(0, |queue| queue.len);
         if here >= self.settings.max_waiters_per_key
             && let Some(queue) = queue
         {
-            here = self.waits.len_of(queue) + backlog;
+            here = self.waits.len_of(queue);
         }
         let (most, setting) = if here >= self.settings.max_waiters_per_key {
             (here, "dlock.max-waiters-per-key")

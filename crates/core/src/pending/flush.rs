@@ -16,8 +16,6 @@ pub(crate) enum Cause {
     Flush(Option<u32>),
     /// SWAPDB. With `true`, entries may have the right address already: the machine looks for each on both sides.
     Swap(Swap, bool),
-    /// A large value of this database is gone, and with it the list of its bindings.
-    Untie(u32),
 }
 
 /// A walk that has not ended.
@@ -48,9 +46,8 @@ impl Flush {
         waits: &WaitQueues,
         cause: Cause,
     ) -> Self {
-        let unties = matches!(cause, Cause::Flush(_) | Cause::Untie(_));
+        let unties = matches!(cause, Cause::Flush(_));
         let tied = connections.iter().filter(|(_, known)| !known.bindings.is_empty());
-        let has_queues = !matches!(cause, Cause::Untie(_));
         Self {
             cause,
             moved: BTreeMap::new(),
@@ -59,7 +56,7 @@ impl Flush {
             next_key: KeyId::FIRST,
             key_bound: leases.bound(),
             queue: QueueId::FIRST,
-            queue_bound: if has_queues { waits.queue_bound() } else { QueueId::FIRST },
+            queue_bound: waits.queue_bound(),
             last_serial: waits.last_serial(),
             seen: BTreeSet::new(),
         }
@@ -74,7 +71,7 @@ impl Flush {
     pub fn is_of_data(&self, db: u32) -> bool {
         match self.cause {
             Cause::Flush(None) => true,
-            Cause::Flush(Some(flushed)) | Cause::Untie(flushed) => self.now_in(flushed) == db,
+            Cause::Flush(Some(flushed)) => self.now_in(flushed) == db,
             Cause::Swap(Swap { a, b }, _) => self.now_in(a) == db || self.now_in(b) == db,
         }
     }
@@ -84,7 +81,6 @@ impl Flush {
         let is_of = match self.cause {
             Cause::Flush(db) => db.is_none_or(|db| db == queue.db),
             Cause::Swap(Swap { a, b }, _) => a == queue.db || b == queue.db,
-            Cause::Untie(_) => false,
         };
         is_of && queue.is_live() && queue.serial <= self.last_serial && !self.seen.contains(&id)
     }

@@ -113,7 +113,6 @@ impl WaitQueues {
     }
 
     pub(super) fn close_queue(&mut self, id: QueueId) {
-        self.set_backlog(id, 0);
         self.forget_holders(id);
         let Some(queue) = self.queues.get(id) else { return };
         let hash = hash_key(self.keys, queue.key());
@@ -158,13 +157,12 @@ impl WaitQueues {
 
     /// All waiters have their answer. The queue is no longer found by its key, and its waiters block no others.
     pub fn set_answered(&mut self, id: QueueId) {
-        self.set_backlog(id, 0);
         self.forget_holders(id);
         let Some(queue) = self.queues.get_mut(id) else { return };
         queue.is_answered = true;
         if let Some(more) = &mut queue.more {
             // No value mirrors the queue now.
-            (more.unsaved, more.untold) = (Vec::new(), WaiterSlot::NONE);
+            more.unsaved = Vec::new();
         }
         let hash = hash_key(self.keys, queue.key());
         self.by_key.remove(&mut ByKey { keys: self.keys, queues: &mut self.queues }, hash, id);
@@ -251,52 +249,9 @@ impl WaitQueues {
         unsaved.unwrap_or_default()
     }
 
-    /// Gives changes back that [`WaitQueues::take_unsaved`] took.
-    pub fn put_unsaved(&mut self, queue: QueueId, unsaved: Vec<(u64, WaiterSlot)>) {
-        if !unsaved.is_empty()
-            && let Some(queue) = self.queues.get_mut(queue)
-        {
-            queue.more.get_or_insert_default().unsaved = unsaved;
-        }
-    }
-
-    /// A value begins to mirror a durable queue: all waiters have to be copied to it.
-    pub fn tell_all(&mut self, queue: QueueId) {
-        if let Some(queue) = self.queues.get_mut(queue)
-            && queue.head != WaiterSlot::NONE
-        {
-            queue.more.get_or_insert_default().untold = queue.head;
-        }
-    }
-
-    /// The next waiter to copy to the value.
-    pub fn next_untold(&mut self, queue: QueueId) -> Option<WaiterSlot> {
-        let queue = self.queues.get_mut(queue)?;
-        let more = queue.more.as_mut()?;
-        let slot = more.untold;
-        let Some(waiter) = self.waiters.get(slot) else {
-            queue.trim();
-            return None;
-        };
-        more.untold = waiter.next;
-        Some(slot)
-    }
-
-    /// The waiter in `slot` leaves, so it need not be copied any more.
-    pub(super) fn pass_untold(&mut self, slot: WaiterSlot) {
-        if let Some(waiter) = self.waiters.get(slot)
-            && let Some(more) =
-                self.queues.get_mut(waiter.queue).and_then(|queue| queue.more.as_mut())
-            && more.untold == slot
-        {
-            more.untold = waiter.next;
-        }
-    }
-
     /// Drops the waiters of this queue together with its key; they are too many for one step. From now on it is not the
     /// queue of its key: the next waiter begins another one. [`WaitQueues::next_dropped`] drains it.
     pub fn drop_queue(&mut self, id: QueueId) {
-        self.set_backlog(id, 0);
         self.forget_holders(id);
         let Some(queue) = self.queues.get_mut(id) else { return };
         queue.is_dropped = true;
@@ -347,7 +302,6 @@ impl WaitQueues {
     pub fn move_to(&mut self, slot: WaiterSlot, to: QueueId) {
         self.count_out(slot);
         self.pass_first_present(slot);
-        self.pass_untold(slot);
         let Some(waiter) = self.waiters.get(slot) else { return };
         let (from, prev, next) = (waiter.queue, waiter.prev, waiter.next);
         let entry = waiter.entry.clone();

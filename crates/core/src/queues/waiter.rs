@@ -167,9 +167,6 @@ pub enum Position {
     Front,
     /// Behind all others, with this sequence number if it is larger than theirs.
     Numbered(u64),
-    /// The position of a saved queue entry with this sequence number. It is most likely right behind the waiter in
-    /// this slot.
-    Saved(u64, WaiterSlot),
     /// The former position of a waiter with this sequence number, which has left since.
     Restored(u64),
 }
@@ -289,9 +286,6 @@ pub(crate) struct More {
     /// Waiters that came, left or changed since the value was updated, by sequence number and slot; only for durable
     /// queues.
     pub(crate) unsaved: Vec<(u64, WaiterSlot)>,
-    /// The first waiter not copied to the value since it began to mirror this queue; [`WaiterSlot::NONE`] if all are.
-    /// Only for durable queues.
-    pub(crate) untold: WaiterSlot,
     /// Number of waiters with a connection that would create the semaphore.
     pub(crate) makers: u32,
     /// The readers of the key, as hashes of owners.
@@ -312,11 +306,9 @@ pub(crate) struct More {
 impl Default for More {
     fn default() -> Self {
         let (readers, wide) = (BTreeSet::new(), BTreeSet::new());
-        let (unsaved, untold, noted_to, behind_skipped) =
-            (Vec::new(), WaiterSlot::NONE, None, (WaiterSlot::NONE, 0));
+        let (unsaved, noted_to, behind_skipped) = (Vec::new(), None, (WaiterSlot::NONE, 0));
         Self {
             unsaved,
-            untold,
             makers: 0,
             readers,
             noted_to,
@@ -332,7 +324,6 @@ impl More {
     /// Whether it carries no information.
     fn is_default(&self) -> bool {
         self.unsaved.is_empty()
-            && self.untold == WaiterSlot::NONE
             && self.makers == 0
             && self.readers.is_empty()
             && self.noted_to.is_none()
@@ -352,11 +343,9 @@ impl Queue {
         !self.is_answered && !self.is_dropped
     }
 
-    /// Whether the durable waiters changed since the value was updated, or are not all copied to it.
+    /// Whether the durable waiters changed since the value was updated.
     pub fn is_unsaved(&self) -> bool {
-        self.more
-            .as_ref()
-            .is_some_and(|more| !more.unsaved.is_empty() || more.untold != WaiterSlot::NONE)
+        self.more.as_ref().is_some_and(|more| !more.unsaved.is_empty())
     }
 
     /// Number of waiters with a connection that would create the semaphore.

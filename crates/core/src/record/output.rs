@@ -81,9 +81,8 @@ fn has_steps(resource: &Resource) -> bool {
     !resource.is_free()
         && match &resource.body {
             Body::Lock(_) => false,
-            Body::Fair(fair) => !fair.needs_whole_record,
             Body::Rw(rw) => !rw.readers.needs_whole_record(),
-            Body::Semaphore(_) => true,
+            Body::Fair(_) | Body::Semaphore(_) => true,
             // If all ids are new a step would carry the same, unless it is another latch now.
             Body::Latch(latch) => latch.requests_new.len() < latch.requests.len(),
         }

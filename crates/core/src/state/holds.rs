@@ -85,6 +85,11 @@ impl Holds {
         Some(hold)
     }
 
+    /// Removes the hold with the smallest id from holds that no value has any more: the indexes still name it.
+    pub(crate) fn pop_first(&mut self) -> Option<(HoldId, Box<Hold>)> {
+        self.all.pop_first()
+    }
+
     /// The hold under `id`.
     pub fn get(&self, id: HoldId) -> Option<&Hold> {
         self.all.get(&id).map(AsRef::as_ref)
@@ -195,11 +200,6 @@ impl Holds {
     /// All holds, in the order of their ids.
     pub fn iter(&self) -> impl Iterator<Item = (HoldId, &Hold)> {
         self.all.iter().map(|(&id, hold)| (id, &**hold))
-    }
-
-    /// All holds by value.
-    pub(crate) fn into_all(self) -> impl Iterator<Item = (HoldId, Box<Hold>)> {
-        self.all.into_iter()
     }
 
     /// The holds behind `last` in the order of their ids; all holds without `last`.

@@ -172,15 +172,6 @@ impl Resource {
             || self.others().is_some_and(Holds::has_unclaimed)
     }
 
-    /// The same holds by value.
-    pub(crate) fn into_others(self) -> Option<Holds> {
-        match self.body {
-            Body::Rw(rw) => Some(rw.readers),
-            Body::Semaphore(semaphore) => Some(semaphore.permits),
-            Body::Lock(_) | Body::Fair(_) | Body::Latch(_) => None,
-        }
-    }
-
     fn others_mut(&mut self) -> Option<&mut Holds> {
         match &mut self.body {
             Body::Rw(rw) => Some(&mut rw.readers),

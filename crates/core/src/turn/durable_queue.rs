@@ -5,15 +5,10 @@ use crate::ids::QueueId;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::queues::waiter::{NewWaiter, Position, WaitState};
-use crate::state::debris::Debris;
 use crate::state::fair::Fair;
 use crate::state::hold::NO_CLIENT;
 use crate::state::resource::{Body, Resource};
 use crate::turn::Step;
-use alloc::collections::btree_map::Entry;
-
-/// Number of queue entries that one step adds to a value, or lists as removed.
-const ENTRIES_AT_ONCE: usize = 32;
 
 impl Machine {
     /// Updates the value of a key from its queue.
@@ -31,11 +26,8 @@ impl Machine {
         }
         match &mut resource.body {
             Body::Fair(fair) => {
-                self.adopt_some(fair, self.adopted_at_once());
                 self.mirror(queue, fair);
-                step.note_entries(fair);
-                // The first waiters of a portion may have come to an empty queue.
-                self.note_holders(step, resource);
+                step.dirty |= !fair.touched.is_empty();
             }
             Body::Semaphore(semaphore) => {
                 let is_awaited =
@@ -47,83 +39,43 @@ impl Machine {
             }
             Body::Lock(_) | Body::Rw(_) | Body::Latch(_) => {}
         }
-        // Waiters can all leave while most entries are not waiters yet.
-        if let Some(queue) = queue.filter(|&queue| self.waits.backlog_of(queue) == 0) {
+        if let Some(queue) = queue {
             self.waits.close_if_empty(queue);
         }
     }
 
     /// Copies the queue of a key into its fair lock. It copies the changes, or all entries if the value or the queue is
-    /// not the one of the last copy (DEL, RENAME, SWAPDB). Of very many entries each step copies some, and the tick
-    /// continues. Entries not copied yet are lost if the process ends.
+    /// not the one of the last copy (DEL, RENAME, SWAPDB).
     fn mirror(&mut self, queue: Option<QueueId>, fair: &mut Fair) {
         let Some(queue) = queue else {
-            self.leave_queue(fair);
+            drop_entries_of(fair);
             fair.mirrors = 0;
             return;
         };
         let serial = self.waits.queue(queue).map_or(0, |queue| queue.serial);
         let unsaved = self.waits.take_unsaved(queue);
-        if fair.mirrors == serial {
-            for (seq, slot) in unsaved {
-                let waiter = self.waits.get(slot);
-                let waiter = waiter.filter(|waiter| waiter.queue == queue && waiter.seq == seq);
-                let is_news = match waiter {
-                    Some(waiter) => {
-                        fair.entries.insert(seq, waiter.entry.clone());
-                        true
-                    }
-                    None => fair.entries.remove(&seq).is_some(),
-                };
-                if is_news {
-                    fair.touched.push(seq);
-                }
-            }
-        } else {
-            self.leave_queue(fair);
-            self.waits.set_backlog(queue, 0);
-            self.waits.tell_all(queue);
+        if fair.mirrors != serial {
+            drop_entries_of(fair);
+            let waiters = self.waits.walk(queue).map(|(_, waiter)| waiter);
+            fair.entries = waiters.map(|waiter| (waiter.seq, waiter.entry.clone())).collect();
+            fair.touched.extend(fair.entries.keys());
             // If a value that mirrored this queue earlier comes back, it must not pass for this one.
             fair.mirrors = self.waits.renew_serial(queue);
+            return;
         }
-        self.mirror_some(queue, fair);
-    }
-
-    /// Copies some waiters that the fair lock does not have yet.
-    fn mirror_some(&mut self, queue: QueueId, fair: &mut Fair) {
-        let mut left = ENTRIES_AT_ONCE.min(self.wide_at_once);
-        while left > 0
-            && let Some(slot) = self.waits.next_untold(queue)
-        {
-            let Some(waiter) = self.waits.get(slot) else { continue };
-            left -= 1;
-            // The waiter may have come, or changed, since.
-            if let Entry::Vacant(vacant) = fair.entries.entry(waiter.seq) {
-                vacant.insert(waiter.entry.clone());
-                fair.touched.push(waiter.seq);
+        for (seq, slot) in unsaved {
+            let waiter = self.waits.get(slot);
+            let waiter = waiter.filter(|waiter| waiter.queue == queue && waiter.seq == seq);
+            let is_news = match waiter {
+                Some(waiter) => {
+                    fair.entries.insert(seq, waiter.entry.clone());
+                    true
+                }
+                None => fair.entries.remove(&seq).is_some(),
+            };
+            if is_news {
+                fair.touched.push(seq);
             }
-        }
-        if self.waits.is_unsaved(queue) {
-            self.waits.mark_dirty(queue);
-        }
-    }
-
-    /// The value does not mirror its queue any more, and has none of its entries.
-    fn leave_queue(&mut self, fair: &mut Fair) {
-        self.adopt_some(fair, usize::MAX);
-        self.drop_mirrored(fair);
-    }
-
-    /// Unlinks the entries of a fair lock from every queue.
-    fn drop_mirrored(&mut self, fair: &mut Fair) {
-        let entries = core::mem::take(&mut fair.entries);
-        if entries.len() <= ENTRIES_AT_ONCE.min(self.wide_at_once) {
-            fair.touched.extend(entries.into_keys());
-        } else {
-            fair.needs_whole_record = true;
-            let mut debris = Debris::default();
-            debris.add(entries.into_iter());
-            self.pending.debris.push_back(debris);
         }
     }
 
@@ -137,14 +89,6 @@ impl Machine {
             return;
         }
         let from = step.lease + self.quarantine_left(step.now.mono);
-        let is_alone = queue.is_none_or(|queue| queue.len == 0);
-        fair.backlog = None;
-        if is_alone && fair.entries.len() > self.wide_at_once && has_room_behind(fair) {
-            let queue = self.begin_backlog(step.key, fair, from);
-            self.adopt_some(fair, self.adopted_at_once());
-            self.waits.note_holders(queue, resource, true);
-            return;
-        }
         for (seq, place) in core::mem::take(&mut fair.entries) {
             if self.waits.waiter_at(step.key, &place.owner).is_some() {
                 // The owner has asked again since, and waits already.
@@ -166,7 +110,6 @@ impl Machine {
             fair.entries.insert(new_seq, place);
         }
         let Some(queue) = self.waits.queue_of(step.key) else { return };
-        self.waits.set_backlog(queue, 0);
         // If other waiters were here before, all entries are written again.
         if self.waits.queue(queue).is_some_and(|queue| queue.len == fair.entries.len()) {
             self.waits.take_unsaved(queue);
@@ -180,7 +123,6 @@ impl Machine {
 
     /// The key of a fair lock was deleted: queue entries without a blocked call end with it.
     pub(crate) fn drop_entries(&mut self, queue: QueueId) {
-        self.waits.set_backlog(queue, 0);
         let Some(found) = self.waits.queue(queue) else { return };
         if found.len > self.wide_at_once {
             let calls = self.calls_in(queue);
@@ -195,7 +137,7 @@ impl Machine {
     }
 }
 
-/// Whether the sequence numbers of all entries leave room for later ones.
-fn has_room_behind(fair: &Fair) -> bool {
-    fair.entries.last_key_value().is_some_and(|(seq, _)| *seq < crate::queues::SEQ_MOST)
+/// The value does not mirror its queue any more, and has none of its entries.
+fn drop_entries_of(fair: &mut Fair) {
+    fair.touched.extend(core::mem::take(&mut fair.entries).into_keys());
 }

@@ -18,8 +18,6 @@ pub struct Keys {
     pub(super) values: Vec<(Id, Option<Resource>)>,
     /// Keys with a time to live that a client set.
     pub with_ttl: Vec<Id>,
-    /// Values count as large: an unlinked value is not copied, but brought when it is freed.
-    pub has_large: bool,
     /// How the machine makes fingerprints of requests; for keys that are removed.
     pub prints: Option<Prints>,
     /// The only slot that can be reached, as in a command of a cluster; `None`: all can.
@@ -148,11 +146,7 @@ impl Keys {
     /// Removes the value.
     pub fn free(&mut self, key: Key<'_>) -> Option<Lost> {
         let value = self.take(key)??;
-        let mut lost = self.lost(key, &value);
-        if lost.awaits(&value) {
-            lost.bring(value, key);
-        }
-        Some(lost)
+        Some(self.lost(key, &value))
     }
 
     /// RENAME of the key, of which the machine has not learnt.
@@ -169,11 +163,7 @@ impl Keys {
 
     fn lost(&self, key: Key<'_>, value: &Resource) -> Lost {
         let prints = self.prints.expect("the machine has told how it makes fingerprints");
-        if self.has_large {
-            Lost::of_large(value, key, prints)
-        } else {
-            Lost::of(value, key, prints)
-        }
+        Lost::of(value, key, prints)
     }
 
     pub fn swap(&mut self, a: u32, b: u32) {

@@ -70,8 +70,6 @@ impl World {
     pub fn set_portion(&mut self, most: usize) {
         self.machine.set_portion(most);
         self.replica.set_portion(most);
-        self.keys.has_large = true;
-        self.replica_keys.has_large = true;
     }
 
     /// Before keys are removed: the machines say how they make fingerprints.

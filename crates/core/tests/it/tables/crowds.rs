@@ -6,7 +6,6 @@ use dlock_core::events::tick::Progress;
 use dlock_core::key::Key;
 use dlock_core::machine::Settings;
 use dlock_core::regime::Gate;
-use dlock_core::store::{Lookup, Store as _};
 use dlock_core::turn::{Caller, Turn};
 use dlock_wire::permit::PermitId;
 use dlock_wire::reply::ErrorCode;
@@ -123,35 +122,6 @@ fn a_call_finds_no_hold_of_a_connection_that_is_gone() {
     let (ticks, worst) = tick_out(&mut world);
     assert!(ticks > 1 && worst <= MOST, "{worst} effects in one of {ticks}");
     assert_eq!(world.machine.leases().held(), 0);
-}
-
-#[test]
-fn a_renamed_fair_lock_leaves_very_many_places_behind_in_many_ticks() {
-    let mut world = World::new(Settings::default(), 1_000_000 * MS);
-    world.set_portion(64);
-    for n in 0..MANY {
-        let owner = n.to_be_bytes();
-        let call = Acquire { queue_ms: Some(60_000), ..Acquire::new(b"f", &owner) };
-        let _ = world.ask(caller(2), Op::Lock(LockFamily::Fair, LockOp::Acquire(call)));
-    }
-    let [from, to] = [b"f", b"g"].map(|name| Key { db: 0, name });
-    let _ = world.rename(from, to);
-    let places = |world: &mut World, key| match world.keys.get(key) {
-        Lookup::Here(resource) => resource.waiters(),
-        _ => 0,
-    };
-    assert!(places(&mut world, from) < MANY as usize * 3 / 4, "told at once");
-    let mut ticks = 0;
-    while places(&mut world, from) < MANY as usize - 2 || places(&mut world, to) > 0 {
-        let _ = world.step(|machine, turn| {
-            let _ = machine.tick(turn, Gate::Open, 4);
-        });
-        ticks += 1;
-        assert!(ticks < 1_000, "it comes to an end");
-    }
-    assert!(ticks > 5, "{ticks} ticks");
-    let _ = tick_out(&mut world);
-    world.finish();
 }
 
 /// Each shortened hold hands off. All of them together serve no more than one portion.

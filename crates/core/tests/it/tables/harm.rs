@@ -6,7 +6,7 @@ use dlock_core::key::Key;
 use dlock_core::machine::Settings;
 use dlock_core::regime::Gate;
 use dlock_core::turn::Caller;
-use dlock_wire::request::{Acquire, LockFamily, LockOp, Op, SemAcquire, SemInit, SemOp};
+use dlock_wire::request::{Acquire, Channel, LockFamily, LockOp, Op, SemAcquire, SemInit, SemOp};
 
 const MANY: u32 = 600;
 
@@ -76,13 +76,14 @@ fn the_holds_of_a_dead_connection_do_not_delay_a_hand_over() {
 }
 
 #[test]
-fn the_permits_of_a_removed_semaphore_do_not_delay_a_hand_over() {
+fn the_messages_of_a_removed_semaphore_do_not_delay_a_hand_over() {
     let mut world = world();
     world.set_portion(64);
     let _ = world.ask(caller(CROWD), Op::Sem(SemOp::Init(SemInit { key: b"s", permits: MANY })));
     for n in 0..MANY {
         let owner = n.to_be_bytes();
-        let acquire = Acquire { bind_ms: Some(0), ..Acquire::new(b"s", &owner) };
+        let notify = Some(Channel::Plain(b"c"));
+        let acquire = Acquire { bind_ms: Some(0), notify, ..Acquire::new(b"s", &owner) };
         let call = SemAcquire { acquire, count: 1, limit: None };
         let _ = world.ask(caller(CROWD), Op::Sem(SemOp::Acquire(call)));
     }

@@ -275,9 +275,8 @@ fn a_restored_lock_rejects_waiters_for_another_family() {
 }
 
 #[test]
-fn a_moved_lock_leaves_very_many_places_behind_in_portions() {
+fn places_come_and_go_right_after_their_lock_has_moved() {
     run("
-          0  set portion 2
           0  c1  ACQUIRE f A              => t1
           1  c2  ACQUIRE f B QUEUE 60000  => null
           1  c2  ACQUIRE f C QUEUE 60000  => null
@@ -286,7 +285,6 @@ fn a_moved_lock_leaves_very_many_places_behind_in_portions() {
           1  c2  ACQUIRE f F QUEUE 60000  => null
           1  c3  ACQUIRE f G BLOCK 0      => parked
           2  rename f g                   => dlock:notify:B: granted 0 t2 1 B f
-        # Some come and go while the new value is told of those who wait.
           2  c2  CANCEL f D               => 1
           2  c4  ACQUIRE f H QUEUE 60000  => null
           2  c2  ACQUIRE f B              => t2
@@ -350,7 +348,6 @@ fn a_flush_drops_very_many_places_and_serves_blocked_calls() {
 #[test]
 fn a_value_that_comes_back_is_not_taken_for_the_one_that_its_places_were_told_to() {
     run("
-          0  set portion 2
           0  c8  ACQUIRE l A QUEUE 5000   => t1
           0  move l 1
           0  c5  ACQUIRE k E              => t2

@@ -1,7 +1,6 @@
 //! The contract of DFAIR beyond DLOCK: its queue is part of the key. (The tables that
 //! [`run_both`](crate::script::run_both) runs cover what they have in common.)
 
-mod backlog;
 mod keyspace;
 mod places;
 mod server;
