@@ -52,9 +52,6 @@ pub struct WaitQueues {
     lengths: Lengths,
     waiters: Slab<WaiterSlot, Waiter>,
     groups: Slab<GroupId, Group>,
-    /// Calls for several keys that are over, with the number of their waiters still to be removed.
-    over: VecDeque<GroupId>,
-    gone: usize,
     /// Queues by key.
     by_key: Buckets<QueueId>,
     /// The queue last found by its key; it may be gone since.
@@ -90,8 +87,6 @@ pub struct WaitQueues {
     backlogs: BTreeMap<QueueId, usize>,
     /// More dirty queues, from the first on: after a quarantine, all queues of that time.
     all_dirty: core::ops::Range<QueueId>,
-    /// Queues whose keys are gone and whose waiters are removed one by one.
-    dropped: VecDeque<QueueId>,
     calls: u32,
     /// Number of changes by which an owner can begin to wait for another.
     changes: u64,
@@ -111,8 +106,6 @@ impl WaitQueues {
             lengths: Lengths::default(),
             waiters: Slab::default(),
             groups: Slab::default(),
-            over: VecDeque::new(),
-            gone: 0,
             by_key: Buckets::default(),
             last_found: Cell::new(QueueId::NONE),
             by_owner: Buckets::default(),
@@ -131,7 +124,6 @@ impl WaitQueues {
             dirty_queues: BTreeSet::new(),
             backlogs: BTreeMap::new(),
             all_dirty: QueueId::FIRST..QueueId::FIRST,
-            dropped: VecDeque::new(),
             calls: 0,
             changes: 0,
             parked: 0,
@@ -166,8 +158,7 @@ impl WaitQueues {
         let same = |slot| {
             self.waiters
                 .get(slot)
-                .filter(|waiter| waiter.queue == queue && *waiter.owner == *owner)
-                .is_some_and(|waiter| !self.is_gone(waiter))
+                .is_some_and(|waiter| waiter.queue == queue && *waiter.owner == *owner)
         };
         let next =
             |slot| self.waiters.get(slot).map_or(WaiterSlot::NONE, |waiter| waiter.next_by_owner);
@@ -186,7 +177,7 @@ impl WaitQueues {
 
     /// Number of waiters in all queues, with the durable entries that are not waiters yet.
     pub fn len(&self) -> usize {
-        self.waiters.len() + self.backlog() - self.gone
+        self.waiters.len() + self.backlog()
     }
 
     /// A number that grows whenever an owner can have begun to wait for another.
@@ -282,7 +273,6 @@ impl WaitQueues {
         self.timeouts.disarm(slot);
         self.graces.disarm(slot);
         let waiter = self.waiters.get(slot)?;
-        let was_gone = self.is_gone(waiter);
         if !waiter.owner.is_empty() {
             self.unindex(slot);
         }
@@ -291,12 +281,8 @@ impl WaitQueues {
         self.pass_first_present(slot);
         self.pass_untold(slot);
         let waiter = self.waiters.remove(slot)?;
-        self.gone -= usize::from(was_gone);
         self.unlink_from(slot, waiter.queue, waiter.prev, waiter.next);
-        // The code that holds the number of an answered or dropped queue closes it.
-        if let Some(queue) = self.queues.get_mut(waiter.queue)
-            && queue.is_live()
-        {
+        if let Some(queue) = self.queues.get_mut(waiter.queue) {
             if queue.len == 0 && queue.matters_to_value() {
                 self.dirty_queues.insert(waiter.queue);
                 self.forget_holders(waiter.queue);
@@ -347,13 +333,10 @@ impl WaitQueues {
             self.absent.insert(waiter.ask.user, (waiter.seq, slot));
         }
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
-            queue.calls += u32::from(is_of_call(waiter.wait_state));
-            // A dropped queue has freed its sets.
-            let demand = Some(waiter.ask.demand).filter(|_| !queue.is_dropped);
-            if is_maker && !queue.is_dropped {
+            if is_maker {
                 queue.more.get_or_insert_default().makers += 1;
             }
-            if let Some(permits) = demand.and_then(width) {
+            if let Some(permits) = width(waiter.ask.demand) {
                 queue.more.get_or_insert_default().wide.insert((permits, slot));
             }
         }
@@ -370,10 +353,7 @@ impl WaitQueues {
             self.absent.remove(waiter.ask.user, (waiter.seq, slot));
         }
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
-            queue.calls -= u32::from(is_of_call(waiter.wait_state));
-            if let Some(more) = &mut queue.more
-                && !queue.is_dropped
-            {
+            if let Some(more) = &mut queue.more {
                 more.makers -= u32::from(is_maker);
                 if let Some(permits) = width(waiter.ask.demand) {
                     more.wide.remove(&(permits, slot));
@@ -395,11 +375,6 @@ fn width(demand: Demand) -> Option<u32> {
         Demand::Permits { count: n, .. } | Demand::Taken(n) if n > 1 => Some(n),
         _ => None,
     }
-}
-
-/// Whether the waiter belongs to a blocked call, as its first or a further waiter.
-fn is_of_call(wait_state: WaitState) -> bool {
-    matches!(wait_state, WaitState::Blocked { .. } | WaitState::GroupMember)
 }
 
 /// Whether a waiter observes a hold.

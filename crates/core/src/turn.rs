@@ -151,7 +151,6 @@ impl Machine {
                 return Err(WrongType);
             }
         };
-        self.leave_ghosts(key, kind);
         let lease = self.regime.lease(turn.now.mono);
         let mut step = Step {
             key,

@@ -45,14 +45,10 @@ impl Machine {
                 || (!self.regime.is_primary()
                     && (self.flush_one(turn) || self.drain_removed(turn)))
                 || (self.regime.may_end() && self.tell_cycle(turn))
-                || self.answer_more(turn.fx)
                 || self.answer_former(turn.fx)
-                // Last of the work that waiters depend on: the queues that it marks dirty are served in between.
-                || self.leave_some()
                 || self.waits.forget_former_readers(DROPS_AT_ONCE)
                 // No client waits for this: lookups do not find overdue requests.
                 || self.spent.drop_overdue(self.regime.lease(turn.now.mono), limits, DROPS_AT_ONCE)
-                || self.drop_one_entry()
                 || self.free_some()
                 || self.search_late(turn.now);
             if !worked {
@@ -116,7 +112,7 @@ impl Machine {
 
     /// The time of the next tick; `None` if nothing will happen by itself. `gate` is the last answer of the server.
     pub fn next_alarm(&self, now: Now, gate: Gate) -> Option<Instant> {
-        if self.has_debris() || self.waits.has_dropped() {
+        if self.has_debris() {
             return Some(now.mono);
         }
         let mut next = self.waits.timeouts.next().map(Instant);
@@ -133,11 +129,7 @@ impl Machine {
             }
         };
         earlier(self.next_search());
-        if self.has_answered()
-            || self.has_former()
-            || self.waits.gone() > 0
-            || self.waits.has_former_readers()
-        {
+        if self.has_former() || self.waits.has_former_readers() {
             earlier(Some(now.mono));
         }
         if !self.regime.is_primary() {
@@ -174,18 +166,6 @@ impl Machine {
             Step::Moved => true,
             Step::Idle => false,
         }
-    }
-
-    /// Removes one waiter whose key is gone; `false` if there is none.
-    pub(crate) fn drop_one_entry(&mut self) -> bool {
-        let Some(slot) = self.waits.next_dropped() else { return false };
-        // Its call for several keys is over, and only this waiter is left.
-        if self.waits.get(slot).is_some_and(|waiter| self.waits.is_gone(waiter)) {
-            self.waits.leave(slot);
-        } else {
-            self.remove_waiter(slot);
-        }
-        true
     }
 
     fn end_quarantine(&mut self, now: Now) -> bool {

@@ -86,7 +86,7 @@ impl Flush {
             Cause::Swap(Swap { a, b }, _) => a == queue.db || b == queue.db,
             Cause::Untie(_) => false,
         };
-        is_of && queue.is_live() && queue.serial <= self.last_serial && !self.seen.contains(&id)
+        is_of && queue.serial <= self.last_serial && !self.seen.contains(&id)
     }
 
     /// Two databases were swapped.

@@ -46,7 +46,6 @@ impl WaitQueues {
         let mut queue = self.queue_of(key);
         if let Some(id) = queue.filter(|&id| self.queues.get(id).is_some_and(|q| q.kind != kind)) {
             // Left by waiters of another family, and not processed since.
-            self.leave_gone_of(id);
             self.close_if_empty(id);
             queue = self.queue_of(key);
         }
@@ -55,7 +54,7 @@ impl WaitQueues {
 
     /// The neighbours of a waiter with the sequence number `seq`, which must be unused.
     pub(super) fn gap_for(&self, queue: QueueId, seq: u64) -> (WaiterSlot, WaiterSlot) {
-        let next = self.walk_all(queue).find(|(_, waiter)| waiter.seq > seq);
+        let next = self.walk(queue).find(|(_, waiter)| waiter.seq > seq);
         match next {
             Some((slot, waiter)) => (waiter.prev, slot),
             None => (

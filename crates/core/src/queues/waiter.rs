@@ -233,11 +233,8 @@ impl Waiter {
 /// A call that waits for several keys.
 #[derive(Debug)]
 pub struct Group {
-    /// Its waiters by slot, in the order of its keys; the first is the parked one. If the call is over: the waiters
-    /// that are not removed yet.
+    /// Its waiters by slot, in the order of its keys; the first is the parked one.
     pub members: Vec<WaiterSlot>,
-    /// The call is over and its waiters are gone: counts and lookups skip them.
-    pub(crate) is_over: bool,
     /// It takes the first key that becomes free, instead of all keys.
     pub takes_any: bool,
     /// The members whose key is grantable to the call; empty if `takes_any`.
@@ -255,18 +252,11 @@ pub struct Queue {
     pub name: Name,
     /// Number of waiters.
     pub len: usize,
-    /// Number of waiters that belong to blocked calls.
-    pub calls: u32,
-    /// Its key is gone, and its waiters end with it: see
-    /// [`WaitQueues::drop_queue`](crate::queues::WaitQueues::drop_queue).
-    pub is_dropped: bool,
     /// The first waiter that is not deserted; [`WaiterSlot::NONE`] if there is none. It saves each grant a walk over a
     /// long deserted front.
     pub(crate) first_present: WaiterSlot,
     /// No other queue ever had this number.
     pub serial: u64,
-    /// Every waiter has its answer; the tick sends the answers in portions. New waiters of the key join another queue.
-    pub is_answered: bool,
     /// Its waiters observe the hold of the key: they are granted nothing, and get their answer when it ends. A key can
     /// have such a queue beside the one of its waiters.
     pub observes: bool,
@@ -347,11 +337,6 @@ impl More {
 const _: () = assert!(core::mem::size_of::<Option<Queue>>() <= 96);
 
 impl Queue {
-    /// Whether it is the queue of its key: not one whose waiters have their answer, or have ended with the key.
-    pub fn is_live(&self) -> bool {
-        !self.is_answered && !self.is_dropped
-    }
-
     /// Whether the durable waiters changed since the value was updated, or are not all copied to it.
     pub fn is_unsaved(&self) -> bool {
         self.more

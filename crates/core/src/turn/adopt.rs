@@ -167,7 +167,7 @@ impl Machine {
     /// Whether the queue of a backlog still is the one that the value mirrors.
     fn is_valid(&self, backlog: &Backlog, fair: &Fair) -> bool {
         let queue = self.waits.queue(backlog.queue);
-        queue.is_some_and(|queue| queue.is_live() && queue.serial == fair.mirrors)
+        queue.is_some_and(|queue| queue.serial == fair.mirrors)
     }
 
     /// Returns the new waiter; `None` if the owner has one.
