@@ -89,9 +89,7 @@ impl Machine {
             ensure(counting.filter(counts).map(|w| w.seq).next() == first.map(|w| w.seq), || {
                 format!("queue {id} knows in front of whom all are passed over")
             })?;
-            let is_kept =
-                queue.matters_to_value() || queue.readers().0 > 0 || queue.has_readers_to_note();
-            ensure(len > 0 || is_kept, || format!("queue {id} is not empty"))?;
+            ensure(len > 0 || queue.matters_to_value(), || format!("queue {id} is not empty"))?;
             let listed = if queue.observes {
                 waits.observers_of(queue.key())
             } else {
@@ -205,7 +203,6 @@ impl Machine {
             if let Lookup::Here(resource) = store.get(queue.key())
                 && matches!(queue.kind, Kind::Lock | Kind::Fair | Kind::Rw)
                 && resource.kind() == queue.kind
-                && !queue.has_readers_to_note()
             {
                 for (_, hold) in resource.holds() {
                     ensure(self.waits().knows_holder(id, &hold.owner), || {

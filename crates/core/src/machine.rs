@@ -253,7 +253,6 @@ impl Machine {
     /// work that is done in portions.
     pub fn set_portion(&mut self, most: usize) {
         self.wide_at_once = most.max(2);
-        self.waits.many_readers = most.max(2);
     }
 
     /// Tells the machine whether the server is paused at `mono` (`CLIENT PAUSE`, `FAILOVER`).

@@ -28,7 +28,7 @@ use crate::shares::Shares;
 use crate::slab::{Slab, SlabId};
 use crate::time::{Instant, LeaseInstant};
 use crate::wheel::Wheel;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet};
 use core::cell::Cell;
 use lengths::Lengths;
 use owners::{WaitingOwner, hash_waiter};
@@ -38,9 +38,6 @@ const FIRST_SEQ: u64 = 1 << 32;
 
 /// Sequence numbers from here on are not accepted from data: there must be room behind the last.
 pub(crate) const SEQ_MOST: u64 = 1 << 61;
-
-/// From this number of readers on, they are listed before there is a waiter.
-const MANY_READERS: usize = 256;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -69,10 +66,6 @@ pub struct WaitQueues {
     by_holder: Buckets<QueueId>,
     /// Hash of a reader, and the queue of the key that it reads.
     by_reader: BTreeSet<(u64, QueueId)>,
-    /// Readers of a queue or key that is gone: some of them are still in `by_reader`.
-    former_readers: VecDeque<(QueueId, BTreeSet<u64>)>,
-    /// From this number of readers on, they are listed before there is a waiter.
-    pub(crate) many_readers: usize,
     last_seq: u64,
     last_serial: u64,
     /// BLOCK times of parked waiters, on the monotonic clock.
@@ -114,8 +107,6 @@ impl WaitQueues {
             plural: BTreeSet::new(),
             by_holder: Buckets::default(),
             by_reader: BTreeSet::new(),
-            former_readers: VecDeque::new(),
-            many_readers: MANY_READERS,
             last_seq: FIRST_SEQ,
             last_serial: 0,
             timeouts: Wheel::default(),
@@ -286,9 +277,6 @@ impl WaitQueues {
             if queue.len == 0 && queue.matters_to_value() {
                 self.dirty_queues.insert(waiter.queue);
                 self.forget_holders(waiter.queue);
-            } else if queue.len == 0 && queue.readers().0 >= self.many_readers {
-                // So that the next waiter need not list all readers again.
-                self.leave_holder(waiter.queue);
             } else if queue.len == 0 {
                 self.close_queue(waiter.queue);
             }

@@ -22,7 +22,6 @@ impl Machine {
     pub fn forget_holders(&mut self, key: Key<'_>) {
         if let Some(queue) = self.waits.queue_of(key) {
             self.waits.forget_holders(queue);
-            self.waits.close_if_unused(queue);
         }
     }
 
@@ -63,8 +62,6 @@ impl Machine {
             self.leases.rename(resource.key_id, key);
             if let Some(queue) = self.waits.queue_of(key) {
                 self.waits.note_holders(queue, resource, true);
-            } else {
-                self.waits.move_readers(from, key);
             }
         }
     }
@@ -141,14 +138,6 @@ impl Machine {
         }
         match turn.keys.get(queue.key()) {
             Lookup::Here(resource) if resource.kind() == queue.kind => {
-                // Kept for the many readers of a value that was replaced.
-                if queue.kind == Kind::Rw
-                    && queue.len == 0
-                    && !self.waits.has_many_readers(resource)
-                {
-                    self.waits.close_if_empty(id);
-                    return;
-                }
                 self.waits.note_holders(id, resource, true);
                 self.waits.mark_dirty(id);
             }

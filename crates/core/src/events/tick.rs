@@ -15,7 +15,7 @@ use crate::wheel::Step;
 /// Delay before the machine asks a shut server again, in milliseconds.
 pub const RETRY_MS: u64 = 20;
 
-/// Number of overdue requests, or of former readers, that one piece of work forgets.
+/// Number of overdue requests that one piece of work forgets.
 const DROPS_AT_ONCE: usize = 32;
 
 /// Period at which they are forgotten, in microseconds: alarms are at multiples of it.
@@ -46,7 +46,6 @@ impl Machine {
                     && (self.flush_one(turn) || self.drain_removed(turn)))
                 || (self.regime.may_end() && self.tell_cycle(turn))
                 || self.answer_former(turn.fx)
-                || self.waits.forget_former_readers(DROPS_AT_ONCE)
                 // No client waits for this: lookups do not find overdue requests.
                 || self.spent.drop_overdue(self.regime.lease(turn.now.mono), limits, DROPS_AT_ONCE)
                 || self.free_some()
@@ -129,7 +128,7 @@ impl Machine {
             }
         };
         earlier(self.next_search());
-        if self.has_former() || self.waits.has_former_readers() {
+        if self.has_former() {
             earlier(Some(now.mono));
         }
         if !self.regime.is_primary() {

@@ -117,20 +117,6 @@ impl WaitQueues {
         self.dirty_queues.remove(&id);
     }
 
-    /// Makes a queue the one of another key, which has none.
-    pub(super) fn rename_queue(&mut self, id: QueueId, key: Key<'_>) {
-        let Some(queue) = self.queues.get(id) else { return };
-        let hash = hash_key(self.keys, queue.key());
-        *self.databases.entry(queue.db).or_default() -= 1;
-        *self.databases.entry(key.db).or_default() += 1;
-        self.by_key.remove(&mut ByKey { keys: self.keys, queues: &mut self.queues }, hash, id);
-        if let Some(queue) = self.queues.get_mut(id) {
-            (queue.db, queue.name) = (key.db, Name::from(key.name));
-        }
-        let mut queues = ByKey { keys: self.keys, queues: &mut self.queues };
-        self.by_key.insert(&mut queues, hash_key(self.keys, key), id);
-    }
-
     fn remove_queue(&mut self, id: QueueId) {
         if let Some(queue) = self.queues.remove(id)
             && let Some(count) = self.databases.get_mut(&queue.db)
@@ -155,13 +141,6 @@ impl WaitQueues {
     pub fn close_if_empty(&mut self, id: QueueId) {
         if self.queues.get(id).is_some_and(|queue| queue.len == 0) {
             self.close_queue(id);
-        }
-    }
-
-    /// Removes a queue that is empty and was kept for the readers of its key.
-    pub fn close_if_unused(&mut self, id: QueueId) {
-        if self.queues.get(id).is_some_and(|queue| queue.kind == Kind::Rw) {
-            self.close_if_empty(id);
         }
     }
 

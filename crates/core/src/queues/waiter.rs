@@ -6,7 +6,7 @@
 //! several keys has a waiter in each of their queues: its first one is parked, the others are its *members*.
 
 use crate::bytes::Name;
-use crate::ids::{GroupId, HoldId, OwnerSlot, QueueId, WaiterSlot};
+use crate::ids::{GroupId, OwnerSlot, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::shares::User;
@@ -286,8 +286,6 @@ pub(crate) struct More {
     pub(crate) makers: u32,
     /// The readers of the key, as hashes of owners.
     pub(crate) readers: BTreeSet<u64>,
-    /// The last reader listed of very many, while the others are not listed yet.
-    pub(crate) noted_to: Option<HoldId>,
     /// Waiters that ask for more than one permit: the number, and the slot.
     pub(crate) wide: BTreeSet<(u32, WaiterSlot)>,
     /// A waiter, and the count of connections that became active again, plus one. At that count all waiters in front of
@@ -302,14 +300,13 @@ pub(crate) struct More {
 impl Default for More {
     fn default() -> Self {
         let (readers, wide) = (BTreeSet::new(), BTreeSet::new());
-        let (unsaved, untold, noted_to, behind_skipped) =
-            (Vec::new(), WaiterSlot::NONE, None, (WaiterSlot::NONE, 0));
+        let (unsaved, untold, behind_skipped) =
+            (Vec::new(), WaiterSlot::NONE, (WaiterSlot::NONE, 0));
         Self {
             unsaved,
             untold,
             makers: 0,
             readers,
-            noted_to,
             wide,
             behind_skipped,
             observed: 0,
@@ -325,7 +322,6 @@ impl More {
             && self.untold == WaiterSlot::NONE
             && self.makers == 0
             && self.readers.is_empty()
-            && self.noted_to.is_none()
             && self.wide.is_empty()
             && self.behind_skipped.1 == 0
             && self.observed == 0
@@ -364,11 +360,6 @@ impl Queue {
         let readers = self.more.as_ref().map(|more| &more.readers);
         let count = readers.map_or(0, BTreeSet::len);
         (count, readers.into_iter().flatten().copied())
-    }
-
-    /// Whether some of very many readers are not listed yet.
-    pub(crate) fn has_readers_to_note(&self) -> bool {
-        self.more.as_ref().is_some_and(|more| more.noted_to.is_some())
     }
 
     /// Waiters that ask for more than `capacity` permits, which is at least one: the number, and the slot.

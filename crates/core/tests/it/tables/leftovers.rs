@@ -2,56 +2,12 @@
 //! what is over.
 
 use crate::script::{run, run_as};
-use crate::support::{MS, World};
-use dlock_core::events::tick::Progress;
-use dlock_core::key::Key;
-use dlock_core::machine::Settings;
-use dlock_core::regime::Gate;
-use dlock_core::turn::Caller;
-use dlock_wire::request::{Acquire, Mode, Op, RwAcquire, RwOp};
 
 #[test]
-fn a_queue_kept_for_many_readers_goes_with_them() {
-    for mode in ["READ", "WRITE"] {
-        run_as(
-            "DRW",
-            &format!(
-                "
-          0  set portion 4
-          0  c1  ACQUIRE k A READ        => t1
-          0  c2  ACQUIRE k B READ        => t2
-          0  c3  ACQUIRE k C READ        => t3
-          0  c4  ACQUIRE k D READ        => t4
-          0  c4  ACQUIRE j D {mode}      => t5
-          1  rename j k
-          1  tick
-          2  c4  RELEASE k D {mode}      => 0
-        "
-            ),
-        );
-    }
+fn readers_of_a_moved_value_are_found_in_a_cycle() {
     run_as(
         "DRW",
         "
-          0  set portion 4
-          0  c1  ACQUIRE k A READ        => t1
-          0  c2  ACQUIRE k B READ        => t2
-          0  c3  ACQUIRE k C READ        => t3
-          0  c4  ACQUIRE k D READ        => t4
-          1  slot-lost k
-          1  tick
-          2  c5  ACQUIRE k E WRITE BLOCK 0 => parked
-          2  slot-lost k                 => c5 gets MOVING
-        ",
-    );
-}
-
-#[test]
-fn many_readers_of_a_moved_value_are_listed_in_portions_and_then_found_in_a_cycle() {
-    run_as(
-        "DRW",
-        "
-          0  set portion 2
           0  c1  ACQUIRE k A READ          => t1
           0  c1  ACQUIRE k B READ          => t2
           0  c1  ACQUIRE k C READ          => t3
@@ -69,58 +25,6 @@ fn many_readers_of_a_moved_value_are_listed_in_portions_and_then_found_in_a_cycl
           4  c1  DLOCK.ACQUIRE z E BLOCK 0 => parked
         ",
     );
-}
-
-fn ask(world: &mut World, key: &[u8], owner: &[u8], mode: Mode, queue_ms: Option<u64>) {
-    let acquire = Acquire { queue_ms, ..Acquire::new(key, owner) };
-    let caller = Caller { client: 1, db: 0, may_block: true };
-    let _ = world.ask(caller, Op::Rw(RwOp::Acquire(RwAcquire { acquire, mode })));
-}
-
-/// The key `k` has more readers than one step serves.
-fn world_of_readers() -> World {
-    let mut world = World::new(Settings::default(), 1_000_000 * MS);
-    world.set_portion(4);
-    for n in 0..1_000_u32 {
-        ask(&mut world, b"k", &n.to_be_bytes(), Mode::Read, None);
-    }
-    world
-}
-
-/// Renames `k`. Returns how many pieces of work that leaves.
-fn pieces_of_a_rename(world: &mut World) -> u32 {
-    let _ = world.tick(Gate::Open);
-    let (from, to) = (Key { db: 0, name: b"k" }, Key { db: 0, name: b"l" });
-    let _ = world.rename(from, to);
-    let _ = world.step(|machine, turn| machine.adopt(turn, to));
-    let (mut pieces, mut progress) = (0, Progress::More);
-    while progress == Progress::More {
-        let _ = world.step(|machine, turn| {
-            progress = machine.tick(turn, Gate::Open, 1);
-        });
-        pieces += 1;
-    }
-    pieces
-}
-
-#[test]
-fn the_first_look_at_a_value_with_very_many_readers_notes_some_of_them() {
-    let mut world = world_of_readers();
-    ask(&mut world, b"l", b"holder", Mode::Write, None);
-    ask(&mut world, b"l", b"writer", Mode::Write, Some(5_000));
-    // Four in each, after the pieces of the first step; thirty-two readers of the old name are forgotten in each.
-    let pieces = pieces_of_a_rename(&mut world);
-    assert!(pieces > 150, "{pieces} pieces of work");
-    world.finish();
-}
-
-#[test]
-fn very_many_readers_go_with_their_key_and_leave_no_work() {
-    let mut world = world_of_readers();
-    let pieces = pieces_of_a_rename(&mut world);
-    assert!(pieces < 10, "{pieces} pieces of work");
-    ask(&mut world, b"l", b"writer", Mode::Write, Some(5_000));
-    world.finish();
 }
 
 #[test]

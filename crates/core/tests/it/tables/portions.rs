@@ -256,11 +256,10 @@ fn a_place_that_counts_again_is_found_however_many_were_passed_over() {
 }
 
 #[test]
-fn readers_are_listed_before_the_first_waiter_and_forgotten_with_their_key() {
+fn readers_close_cycles_until_they_release_or_their_key_goes() {
     run_as(
         "DRW",
         "
-          0  set portion 2
           0  c1  ACQUIRE k A READ           => t1
           0  c1  ACQUIRE k B READ           => t2
           0  c1  ACQUIRE k C READ           => t3
@@ -283,36 +282,4 @@ fn readers_are_listed_before_the_first_waiter_and_forgotten_with_their_key() {
           9  c3  DLOCK.ACQUIRE k B                => t8
         ",
     );
-}
-
-#[test]
-fn a_queue_of_readers_without_waiters_goes_with_any_change_of_its_key() {
-    for what in [
-        "5  over k",
-        "5  rename k n",
-        "5  flushall",
-        "5  swapdb 0 1",
-        "5  slot-lost k",
-        "5  failover",
-        "5  restart",
-        "5  restart rdb",
-        "5  del k unheard\n 5  removals-heard",
-    ] {
-        run_as(
-            "DRW",
-            &format!(
-                "
-                  0  set portion 2
-                  0  c1  ACQUIRE k A READ           => t1
-                  0  c1  ACQUIRE k B READ           => t2
-                  0  c1  ACQUIRE k C READ           => t3
-                  1  c2  ACQUIRE k W WRITE QUEUE 9  => null
-                  2  c2  CANCEL k W                 => 1
-                  {what}
-                  6  tick
-                "
-            )
-            .replace("flushall", "flushall => dlock:notify: flushed 0"),
-        );
-    }
 }
