@@ -63,7 +63,12 @@ pub fn check(ctx: Ctx<'_>, now: Now) {
                 matches!(turn.keys.get(Key { db: 0, name }), Lookup::Missing | Lookup::Elsewhere)
             };
             let lost = |name: &[u8]| lost.contains(&slot(name)) && is_missing(name);
-            shell.machine.slot_lost(queues, lost, turn.fx);
+            let end = queues.end;
+            let next = shell.machine.slot_lost(queues, lost, turn.fx);
+            if next < end {
+                shell.slot_round.next_queue = next.number();
+                shell.slot_round.due = now.mono;
+            }
         });
     }
     // Later queues of these slots are ended in this round, too.

@@ -42,7 +42,6 @@ impl Machine {
 
     fn has_served(&self) -> bool {
         !self.waits().has_dirty()
-            && self.waits().gone() == 0
             && !self.has_queues_to_mark()
             && !self.is_flushing()
             && !self.connections().has_departed()
@@ -58,22 +57,12 @@ impl Machine {
 
     fn check_queues(&self) -> Result<(), String> {
         let waits = self.waits();
-        let (mut seen, mut gone, mut parked, mut members) = (0, 0, 0, 0);
+        let (mut seen, mut parked, mut members) = (0, 0, 0);
         for (id, queue) in waits.queues() {
             let (mut len, mut makers, mut present, mut last_seq) = (0, 0, None, 0);
-            for (slot, waiter) in waits.walk_all(id) {
+            for (slot, waiter) in waits.walk(id) {
                 len += 1;
                 let owner = &waiter.owner;
-                if waits.is_gone(waiter) {
-                    gone += 1;
-                    members += 1;
-                    ensure(
-                        waiter.seq > last_seq && waiter.wait_state == WaitState::GroupMember,
-                        || format!("the place of {owner:?} is gone, and was one of several"),
-                    )?;
-                    last_seq = waiter.seq;
-                    continue;
-                }
                 let limits = matches!(waiter.ask.demand, Demand::Permits { limit: Some(_), .. });
                 makers += u32::from(limits && !waits.is_deserted(waiter));
                 present = present.or((!waits.is_deserted(waiter)).then_some(slot));
@@ -99,40 +88,26 @@ impl Machine {
             ensure(counting.filter(counts).map(|w| w.seq).next() == first.map(|w| w.seq), || {
                 format!("queue {id} knows in front of whom all are passed over")
             })?;
-            let is_kept = queue.matters_to_value()
-                || queue.readers().0 > 0
-                || queue.has_readers_to_note()
-                || queue.is_answered;
-            ensure(len > 0 || is_kept, || format!("queue {id} is not empty"))?;
+            ensure(len > 0 || queue.matters_to_value(), || format!("queue {id} is not empty"))?;
             let listed = if queue.observes {
                 waits.observers_of(queue.key())
             } else {
                 waits.queue_of(queue.key())
             };
-            ensure((listed == Some(id)) != queue.is_answered, || {
-                format!("queue {id} is found by its key, unless all in it have their answer")
-            })?;
+            ensure(listed == Some(id), || format!("queue {id} is found by its key"))?;
             seen += len;
         }
-        let longest = waits.queues().chain(waits.dropped()).map(|(_, queue)| queue.len).max();
+        let longest = waits.queues().map(|(_, queue)| queue.len).max();
         ensure(longest.unwrap_or(0) == waits.longest(), || {
             String::from("the length of the longest queue is known")
         })?;
-        for (id, queue) in waits.dropped() {
-            let of_queue = waits.walk_all(id).filter(|(_, waiter)| waits.is_gone(waiter)).count();
-            seen += queue.len;
-            gone += of_queue;
-            members += of_queue;
-        }
-        ensure(seen - gone == waits.len(), || String::from("every waiter is in a queue"))?;
-        ensure(gone == waits.gone(), || String::from("waiters that are gone are counted"))?;
+        ensure(seen == waits.len(), || String::from("every waiter is in a queue"))?;
         ensure(waits.count() == (parked, seen - parked - members), || {
             String::from("blocked and queued waiters are counted")
         })?;
         let known: usize = self.connections().iter().map(|(_, known)| known.waiters.len()).sum();
         let present = waits
             .queues()
-            .chain(waits.dropped())
             .flat_map(|(id, _)| waits.walk(id))
             .filter(|(_, w)| w.client != NO_CLIENT && w.wait_state != WaitState::GroupMember)
             .count();
@@ -219,14 +194,12 @@ impl Machine {
             String::from("the queues of a holder's keys are listed")
         })?;
         let awaited = |id: QueueId, queue: &Queue| {
-            let has_waiters = self.waits().has_waiters(id);
-            has_waiters && queue.is_live() && !queue.observes && !self.is_before_flush(id, queue)
+            queue.len > 0 && !queue.observes && !self.is_before_flush(id, queue)
         };
         for (id, queue) in self.waits().queues().filter(|&(id, queue)| awaited(id, queue)) {
             if let Lookup::Here(resource) = store.get(queue.key())
                 && matches!(queue.kind, Kind::Lock | Kind::Fair | Kind::Rw)
                 && resource.kind() == queue.kind
-                && !queue.has_readers_to_note()
             {
                 for (_, hold) in resource.holds() {
                     ensure(self.waits().knows_holder(id, &hold.owner), || {
@@ -237,7 +210,7 @@ impl Machine {
         }
         let handing = self.has_handed_off();
         let mut ready: BTreeMap<WaiterId, usize> = BTreeMap::new();
-        for (id, queue) in self.waits().queues().filter(|(_, queue)| handing && queue.is_live()) {
+        for (id, queue) in self.waits().queues().filter(|_| handing) {
             let entries = || {
                 let all = KeyId::FIRST.up_to(leases.bound());
                 all.filter_map(|id| leases.key_of(id)).filter(|key| *key == queue.key())

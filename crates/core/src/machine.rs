@@ -262,7 +262,6 @@ impl Machine {
     /// work that is done in portions.
     pub fn set_portion(&mut self, most: usize) {
         self.wide_at_once = most.max(2);
-        self.waits.many_readers = most.max(2);
     }
 
     /// Tells the machine whether the server is paused at `mono` (`CLIENT PAUSE`, `FAILOVER`).
@@ -298,19 +297,9 @@ impl Machine {
         self.tokens.ceiling(wall_us, self.settings.max_token_lead_ms)
     }
 
-    /// A queue of another family is left under this key, and all its waiters are gone: the key and its name are free.
-    pub(crate) fn leave_ghosts(&mut self, key: Key<'_>, kind: Kind) {
-        let Some(id) = self.waits.queue_of(key) else { return };
-        let is_other = |queue: &crate::queues::waiter::Queue| queue.kind != kind && queue.len > 0;
-        if self.waits.queue(id).is_some_and(is_other) && !self.waits.has_waiters(id) {
-            self.waits.drop_queue(id);
-        }
-    }
-
     /// Whether waiters of another family wait for the key, which is missing.
     pub(crate) fn is_awaited_as_another(&self, kind: Kind, key: Key<'_>) -> bool {
         let Some(id) = self.waits.queue_of(key) else { return false };
-        let is_other = self.waits.queue(id).is_some_and(|queue| queue.kind != kind);
-        is_other && self.waits.has_waiters(id)
+        self.waits.queue(id).is_some_and(|queue| queue.kind != kind && queue.len > 0)
     }
 }

@@ -5,14 +5,13 @@ pub(crate) mod former;
 pub(crate) mod in_flight;
 pub(crate) mod removed;
 
-use crate::effects::Outcome;
-use crate::ids::{QueueId, WaiterSlot};
+use crate::ids::WaiterSlot;
 use crate::pending::flush::Flush;
 use crate::pending::former::Former;
 use crate::pending::removed::{Broken, Deleted};
 use crate::queues::waiter::WaiterId;
 use crate::state::debris::Debris;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 /// Work left to later turns: the tick does it in portions.
@@ -22,8 +21,6 @@ pub(crate) struct Pending {
     pub ready_groups: VecDeque<WaiterId>,
     /// Keys to check because their value came from elsewhere with queue entries in it.
     pub revisit: VecDeque<(u32, Vec<u8>)>,
-    /// Queues whose waiters all have the same answer, and that answer.
-    pub answered: BTreeMap<QueueId, Outcome>,
     /// Waiters from before this server became a replica, not answered yet.
     pub former: VecDeque<Former>,
     /// Connections whose waiters count again, or no longer count: their queues must be checked, from the queue of this

@@ -6,9 +6,6 @@ use alloc::vec::Vec;
 /// The part of a large piece of work that an operation does at once; the tick does the rest.
 pub(crate) const AT_ONCE: usize = 64;
 
-/// Number of queue entries that a call for several keys removes at once when it ends. The tick does the rest.
-pub(crate) const LEAVE_AT_ONCE: usize = 16;
-
 /// Largest number of waiters that one step serves, and of expired holds that it ends. The tick does the rest. Until
 /// then the queue is marked dirty, and new calls wait behind it.
 pub(crate) const WIDE_AT_ONCE: usize = 256;

@@ -27,7 +27,7 @@ use crate::shares::Shares;
 use crate::slab::{Slab, SlabId};
 use crate::time::{Instant, LeaseInstant};
 use crate::wheel::Wheel;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet};
 use core::cell::Cell;
 use lengths::Lengths;
 use owners::{WaitingOwner, hash_waiter};
@@ -37,9 +37,6 @@ const FIRST_SEQ: u64 = 1 << 32;
 
 /// Sequence numbers from here on are not accepted from data: there must be room behind the last.
 const SEQ_MOST: u64 = 1 << 61;
-
-/// From this number of readers on, they are listed before there is a waiter.
-const MANY_READERS: usize = 256;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -51,9 +48,6 @@ pub struct WaitQueues {
     lengths: Lengths,
     waiters: Slab<WaiterSlot, Waiter>,
     groups: Slab<GroupId, Group>,
-    /// Calls for several keys that are over, with the number of their waiters still to be removed.
-    over: VecDeque<GroupId>,
-    gone: usize,
     /// Queues by key.
     by_key: Buckets<QueueId>,
     /// The queue last found by its key; it may be gone since.
@@ -71,10 +65,6 @@ pub struct WaitQueues {
     by_holder: Buckets<QueueId>,
     /// Hash of a reader, and the queue of the key that it reads.
     by_reader: BTreeSet<(u64, QueueId)>,
-    /// Readers of a queue or key that is gone: some of them are still in `by_reader`.
-    former_readers: VecDeque<(QueueId, BTreeSet<u64>)>,
-    /// From this number of readers on, they are listed before there is a waiter.
-    pub(crate) many_readers: usize,
     last_seq: u64,
     last_serial: u64,
     /// BLOCK times of parked waiters, on the monotonic clock.
@@ -87,8 +77,6 @@ pub struct WaitQueues {
     dirty_queues: BTreeSet<QueueId>,
     /// More dirty queues, from the first on: after a quarantine, all queues of that time.
     all_dirty: core::ops::Range<QueueId>,
-    /// Queues whose keys are gone and whose waiters are removed one by one.
-    dropped: VecDeque<QueueId>,
     calls: u32,
     /// Number of changes by which an owner can begin to wait for another.
     changes: u64,
@@ -108,8 +96,6 @@ impl WaitQueues {
             lengths: Lengths::default(),
             waiters: Slab::default(),
             groups: Slab::default(),
-            over: VecDeque::new(),
-            gone: 0,
             by_key: Buckets::default(),
             last_found: Cell::new(QueueId::NONE),
             by_owner: Buckets::default(),
@@ -118,8 +104,6 @@ impl WaitQueues {
             plural: BTreeSet::new(),
             by_holder: Buckets::default(),
             by_reader: BTreeSet::new(),
-            former_readers: VecDeque::new(),
-            many_readers: MANY_READERS,
             last_seq: FIRST_SEQ,
             last_serial: 0,
             timeouts: Wheel::default(),
@@ -127,7 +111,6 @@ impl WaitQueues {
             absent: Shares::default(),
             dirty_queues: BTreeSet::new(),
             all_dirty: QueueId::FIRST..QueueId::FIRST,
-            dropped: VecDeque::new(),
             calls: 0,
             changes: 0,
             parked: 0,
@@ -162,8 +145,7 @@ impl WaitQueues {
         let same = |slot| {
             self.waiters
                 .get(slot)
-                .filter(|waiter| waiter.queue == queue && *waiter.owner == *owner)
-                .is_some_and(|waiter| !self.is_gone(waiter))
+                .is_some_and(|waiter| waiter.queue == queue && *waiter.owner == *owner)
         };
         let next =
             |slot| self.waiters.get(slot).map_or(WaiterSlot::NONE, |waiter| waiter.next_by_owner);
@@ -182,7 +164,7 @@ impl WaitQueues {
 
     /// Number of waiters in all queues.
     pub fn len(&self) -> usize {
-        self.waiters.len() - self.gone
+        self.waiters.len()
     }
 
     /// A number that grows whenever an owner can have begun to wait for another.
@@ -206,7 +188,6 @@ impl WaitQueues {
         let mut queue = self.queue_of(key);
         if let Some(id) = queue.filter(|&id| self.queues.get(id).is_some_and(|q| q.kind != kind)) {
             // Left by waiters of another family, and not processed since.
-            self.leave_gone_of(id);
             self.close_if_empty(id);
             queue = self.queue_of(key);
         }
@@ -215,7 +196,7 @@ impl WaitQueues {
 
     /// The neighbours of a waiter with the sequence number `seq`, which must be unused.
     fn gap_for(&self, queue: QueueId, seq: u64) -> (WaiterSlot, WaiterSlot) {
-        let next = self.walk_all(queue).find(|(_, waiter)| waiter.seq > seq);
+        let next = self.walk(queue).find(|(_, waiter)| waiter.seq > seq);
         match next {
             Some((slot, waiter)) => (waiter.prev, slot),
             None => (
@@ -300,7 +281,6 @@ impl WaitQueues {
         self.timeouts.disarm(slot);
         self.graces.disarm(slot);
         let waiter = self.waiters.get(slot)?;
-        let was_gone = self.is_gone(waiter);
         if !waiter.owner.is_empty() {
             self.unindex(slot);
         }
@@ -308,18 +288,11 @@ impl WaitQueues {
         self.mark_unsaved(slot);
         self.pass_first_present(slot);
         let waiter = self.waiters.remove(slot)?;
-        self.gone -= usize::from(was_gone);
         self.unlink_from(slot, waiter.queue, waiter.prev, waiter.next);
-        // The code that holds the number of an answered or dropped queue closes it.
-        if let Some(queue) = self.queues.get_mut(waiter.queue)
-            && queue.is_live()
-        {
+        if let Some(queue) = self.queues.get_mut(waiter.queue) {
             if queue.len == 0 && queue.matters_to_value() {
                 self.dirty_queues.insert(waiter.queue);
                 self.forget_holders(waiter.queue);
-            } else if queue.len == 0 && queue.readers().0 >= self.many_readers {
-                // So that the next waiter need not list all readers again.
-                self.leave_holder(waiter.queue);
             } else if queue.len == 0 {
                 self.close_queue(waiter.queue);
             }
@@ -364,13 +337,10 @@ impl WaitQueues {
             self.absent.insert(waiter.ask.user, (waiter.seq, slot));
         }
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
-            queue.calls += u32::from(is_of_call(waiter.wait_state));
-            // A dropped queue has freed its sets.
-            let demand = Some(waiter.ask.demand).filter(|_| !queue.is_dropped);
-            if is_maker && !queue.is_dropped {
+            if is_maker {
                 queue.more.get_or_insert_default().makers += 1;
             }
-            if let Some(permits) = demand.and_then(width) {
+            if let Some(permits) = width(waiter.ask.demand) {
                 queue.more.get_or_insert_default().wide.insert((permits, slot));
             }
         }
@@ -387,10 +357,7 @@ impl WaitQueues {
             self.absent.remove(waiter.ask.user, (waiter.seq, slot));
         }
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
-            queue.calls -= u32::from(is_of_call(waiter.wait_state));
-            if let Some(more) = &mut queue.more
-                && !queue.is_dropped
-            {
+            if let Some(more) = &mut queue.more {
                 more.makers -= u32::from(is_maker);
                 if let Some(permits) = width(waiter.ask.demand) {
                     more.wide.remove(&(permits, slot));
@@ -412,11 +379,6 @@ fn width(demand: Demand) -> Option<u32> {
         Demand::Permits { count: n, .. } | Demand::Taken(n) if n > 1 => Some(n),
         _ => None,
     }
-}
-
-/// Whether the waiter belongs to a blocked call, as its first or a further waiter.
-fn is_of_call(wait_state: WaitState) -> bool {
-    matches!(wait_state, WaitState::Blocked { .. } | WaitState::GroupMember)
 }
 
 /// Whether a waiter observes a hold.

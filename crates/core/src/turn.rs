@@ -150,7 +150,6 @@ impl Machine {
                 return Err(WrongType);
             }
         };
-        self.leave_ghosts(key, kind);
         let lease = self.regime.lease(turn.now.mono);
         let mut step = Step {
             key,
@@ -170,7 +169,6 @@ impl Machine {
             former: None,
             answer: None,
         };
-        let had_many_readers = is_there && self.waits.has_many_readers(resource);
         if is_there {
             self.enter(&mut step, resource);
             self.end_by_itself(&mut step, resource);
@@ -182,9 +180,6 @@ impl Machine {
         let result = verb(self, &mut step, resource);
         if kind.has_durable_queue() {
             self.sync_queue(&mut step, resource);
-        }
-        if kind == Kind::Rw && self.regime.is_primary() {
-            self.waits.sync_readers(key, resource, had_many_readers);
         }
         if step.dirty {
             self.note_state(&mut step, resource);

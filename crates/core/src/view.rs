@@ -269,11 +269,7 @@ impl Machine {
         match store.get(key) {
             Lookup::Here(resource) if resource.kind() == kind => Ok(Some(resource)),
             // The waiters have said which family it is.
-            Lookup::Missing
-                if queue.is_none_or(|(id, q)| q.kind == kind || !waits.has_waiters(id)) =>
-            {
-                Ok(None)
-            }
+            Lookup::Missing if queue.is_none_or(|(_, q)| q.kind == kind || q.len == 0) => Ok(None),
             _ => Err(WrongType),
         }
     }

@@ -438,7 +438,7 @@ impl Frame {
 /// Whether waiters of this queue can be part of a cycle.
 fn leads_anywhere(queue: &Queue) -> bool {
     let can_lock_up = matches!(queue.kind, Kind::Lock | Kind::Fair | Kind::Rw);
-    can_lock_up && !queue.observes && queue.is_live()
+    can_lock_up && !queue.observes
 }
 
 /// Whether a waiter is for a hold that others can share.

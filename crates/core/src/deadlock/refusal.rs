@@ -102,7 +102,7 @@ impl Machine {
     /// Whether this waiter waits for the owner of that one, as its holder or in front of it.
     fn waits_for(&self, waiter: &Waiter, other: &Waiter, now: Now) -> bool {
         let (waits, id, owner) = (&self.waits, waiter.queue, &other.owner);
-        let Some(queue) = waits.queue(id).filter(|queue| queue.is_live()) else { return false };
+        let Some(queue) = waits.queue(id) else { return false };
         let is_out = |waiter: &Waiter| is_out_of_this(self, waiter, now);
         let has_it = waiter.is_grouped() && waits.knows_holder(id, &waiter.owner);
         if waiter.owner == *owner || has_it || is_out(waiter) || self.is_before_flush(id, queue) {

@@ -177,10 +177,6 @@ impl<'a> Search<'a> {
                 continue;
             }
             let Some(queue) = waits.queue(waiter.queue) else { continue };
-            if !queue.is_live() {
-                // The queue has ended with its key.
-                continue;
-            }
             if self.machine.is_before_flush(waiter.queue, queue) {
                 // It may list holders that hold nothing any more.
                 self.is_unsure = true;

@@ -6,7 +6,7 @@ use crate::ids::{ALONE, GroupId, HoldId, HoldRef, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::machine::{End, Machine};
 use crate::observe::GivesUp;
-use crate::portions::{AT_ONCE, LEAVE_AT_ONCE, Slots, WEIGHT_AT_ONCE};
+use crate::portions::{AT_ONCE, Slots, WEIGHT_AT_ONCE};
 use crate::queues::waiter::{Queue, WaitState, Waiter, WaiterId};
 use crate::state::hold::{Hold, NO_CLIENT};
 use crate::state::resource::Resource;
@@ -252,10 +252,6 @@ impl Machine {
     /// The BLOCK time of the call in `slot` has elapsed.
     pub(crate) fn time_out(&mut self, slot: WaiterSlot, fx: &mut Effects) {
         let Some(waiter) = self.waits.get(slot) else { return };
-        if let Some(answer) = self.answer_of(waiter) {
-            self.answer_one(slot, &answer, fx);
-            return;
-        }
         fx.wake(waiter.id, Outcome::Null);
         self.counters.timeouts += 1;
         self.stop_waiting(slot);
@@ -287,7 +283,10 @@ impl Machine {
             self.connections.remove_waiter(client, first);
         }
         let mut leader = None;
-        for slot in self.waits.disband(group, self.leave_at_once(), stays) {
+        for slot in self.waits.disband(group) {
+            if stays(slot) {
+                continue;
+            }
             let Some(waiter) = self.waits.leave(slot) else { continue };
             self.waits.mark_dirty(waiter.queue);
             if slot == first {
@@ -295,30 +294,6 @@ impl Machine {
             }
         }
         leader
-    }
-
-    /// Number of waiters of one call that are removed from their queues together.
-    fn leave_at_once(&self) -> usize {
-        self.wide_at_once.min(LEAVE_AT_ONCE)
-    }
-
-    /// In the tick: removes waiters from their queues whose call is over; `false` if there are none. The next piece of
-    /// work serves the waiters behind them.
-    pub(crate) fn leave_some(&mut self) -> bool {
-        for left in 0..self.leave_at_once() {
-            let Some(queue) = self.waits.leave_one_gone() else { return left > 0 };
-            self.waits.mark_dirty(queue);
-        }
-        true
-    }
-
-    /// The waiters of blocked calls in `queue`.
-    pub(crate) fn calls_in(&self, queue: QueueId) -> Slots {
-        let count = self.waits.queue(queue).map_or(0, |queue| queue.calls as usize);
-        let of_call =
-            |wait_state| matches!(wait_state, WaitState::Blocked { .. } | WaitState::GroupMember);
-        let calls = self.waits.walk(queue).filter(|(_, waiter)| of_call(waiter.wait_state));
-        calls.map(|(slot, _)| slot).take(count).collect()
     }
 
     /// All waiters of `queue`.

@@ -230,7 +230,7 @@ impl Machine {
     }
 
     fn flush_queue(&mut self, turn: &mut Turn<'_>, id: QueueId, flush: &mut Flush) {
-        let Some(queue) = self.waits.queue(id).filter(|queue| queue.is_live()) else { return };
+        let Some(queue) = self.waits.queue(id) else { return };
         let (kind, db, name) = (queue.kind, queue.db, queue.name.clone());
         let key = Key { db, name: &name };
         if matches!(flush.cause, Cause::Swap(..)) || queue.observes {

@@ -9,8 +9,8 @@ use crate::effects::{Effects, Outcome};
 use crate::events::answered::told;
 use crate::ids::WaiterSlot;
 use crate::machine::Machine;
-use crate::pending::former::Former;
-use crate::queues::waiter::{Queue, WaiterId};
+use crate::pending::former::{Former, sent_away};
+use crate::queues::waiter::WaiterId;
 use crate::slab::SlabId;
 use crate::state::debris::Debris;
 use crate::wheel::Wheel;
@@ -32,7 +32,6 @@ impl Machine {
         self.pending.former.push_back(Former {
             waits: self.waits.take_all(),
             connections: self.connections.take_all(),
-            answered: take(&mut self.pending.answered),
             next: WaiterSlot::FIRST,
         });
         self.pending.ready_groups.clear();
@@ -57,12 +56,7 @@ impl Machine {
             former.next = slot.following();
             let Some(waiter) = former.waits.strike(slot) else { continue };
             if waiter.wait_state.is_parked() {
-                let answer = former.answer_of(&waiter);
-                self.counters.grants_after_waiting += u64::from(answer == Outcome::Count(1));
-                if let Some(opened) = former.waits.queue(waiter.queue).and_then(Queue::opened) {
-                    self.latency.opened(opened, &waiter);
-                }
-                fx.wake(waiter.id, told(&waiter, &answer));
+                fx.wake(waiter.id, told(&waiter, &sent_away()));
             }
         }
         if former.next >= former.waits.slot_bound()
@@ -113,7 +107,7 @@ impl Machine {
         }
     }
 
-    /// Ends the blocked call of a former waiter, with the answer that it has already, or with this one. Returns whether
+    /// Ends the blocked call of a former waiter, with this answer. Returns whether
     /// there was one.
     pub(crate) fn unblock_former(
         &mut self,
@@ -123,8 +117,7 @@ impl Machine {
     ) -> bool {
         let found = self.pending.former.iter_mut().find_map(|former| {
             let waiter = former.waits.strike(former.call_of(client)?)?;
-            let answer = former.answered.get(&waiter.queue).unwrap_or(outcome);
-            Some((waiter.id, told(&waiter, answer)))
+            Some((waiter.id, told(&waiter, outcome)))
         });
         let Some((id, answer)) = found else { return false };
         fx.wake(id, answer);

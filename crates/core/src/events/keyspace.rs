@@ -22,7 +22,6 @@ impl Machine {
     pub fn forget_holders(&mut self, key: Key<'_>) {
         if let Some(queue) = self.waits.queue_of(key) {
             self.waits.forget_holders(queue);
-            self.waits.close_if_unused(queue);
         }
     }
 
@@ -62,8 +61,6 @@ impl Machine {
             self.leases.rename(resource.key_id, key);
             if let Some(queue) = self.waits.queue_of(key) {
                 self.waits.note_holders(queue, resource, true);
-            } else {
-                self.waits.move_readers(from, key);
             }
         }
     }
@@ -132,20 +129,12 @@ impl Machine {
     /// Marks a queue dirty if its key may be free now. The waiters get an error if the key has another type, or if it
     /// is gone in a cluster and may have moved to another node.
     pub(crate) fn inspect(&mut self, turn: &mut Turn<'_>, id: QueueId) {
-        let Some(queue) = self.waits.queue(id).filter(|queue| queue.is_live()) else { return };
+        let Some(queue) = self.waits.queue(id) else { return };
         if queue.observes {
             return self.inspect_observers(turn, id);
         }
         match turn.keys.get(queue.key()) {
             Lookup::Here(resource) if resource.kind() == queue.kind => {
-                // Kept for the many readers of a value that was replaced.
-                if queue.kind == Kind::Rw
-                    && queue.len == 0
-                    && !self.waits.has_many_readers(resource)
-                {
-                    self.waits.close_if_empty(id);
-                    return;
-                }
                 self.waits.note_holders(id, resource, true);
                 self.waits.mark_dirty(id);
             }
@@ -168,19 +157,23 @@ impl Machine {
     }
 
     /// This node no longer serves the slot of these keys: their waiters must ask elsewhere. Checks the queues with
-    /// these numbers, below [`WaitQueues::queue_bound`](crate::queues::WaitQueues::queue_bound).
+    /// these numbers, below [`WaitQueues::queue_bound`](crate::queues::WaitQueues::queue_bound). Returns the number of
+    /// the first queue that it has not checked: it ends one queue after the other until they make much work.
     pub fn slot_lost(
         &mut self,
         queues: Range<QueueId>,
         mut lost: impl FnMut(&[u8]) -> bool,
         fx: &mut Effects,
-    ) {
+    ) -> QueueId {
         for id in queues.start.up_to(queues.end) {
-            let found = self.waits.queue(id).filter(|queue| queue.is_live());
-            if found.is_some_and(|queue| lost(&queue.name)) {
+            if fx.weight() >= WEIGHT_AT_ONCE {
+                return id;
+            }
+            if self.waits.queue(id).is_some_and(|queue| lost(&queue.name)) {
                 self.reject_queue(id, ErrorCode::Moving, GONE, fx);
             }
         }
+        queues.end
     }
 
     /// Ends all waits of a queue: blocked calls get the error, queue entries without a call are removed.
@@ -191,7 +184,7 @@ impl Machine {
         text: &str,
         fx: &mut Effects,
     ) {
-        self.answer_all(queue, Outcome::fault(code, text), fx);
+        self.answer_all(queue, &Outcome::fault(code, text), fx);
     }
 
     /// Hands off in the dirty queues, if the server accepts writes and all keys can be reached: in the first few now,
@@ -249,7 +242,7 @@ impl Machine {
 
     /// The key has another type now: its waiters are told.
     pub(crate) fn reject_as_wrong_type(&mut self, queue: QueueId, fx: &mut Effects) {
-        self.answer_all(queue, wrong_type(), fx);
+        self.answer_all(queue, &wrong_type(), fx);
     }
 }
 

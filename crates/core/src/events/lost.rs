@@ -81,23 +81,19 @@ impl Machine {
     /// A value was unlinked from `key`: deleted, evicted, overwritten, or moved elsewhere. Call [`Machine::moved`]
     /// first, so that this call can see the move, and [`Machine::drain_some`] afterwards.
     pub fn unlinked(&mut self, turn: &mut Turn<'_>, key: Key<'_>, lost: Option<Lost>) {
-        let mut is_here = false;
         if let Some(lost) = lost {
             if let Some(from) = self.leases.key_of(lost.key_id)
                 && self.may_be_exchanged(from.db, key.db)
             {
                 self.follow_exchange(turn.keys, lost.key_id, key);
             }
-            is_here = lost.key_id != KeyId::NONE
+            let is_here = lost.key_id != KeyId::NONE
                 && matches!(turn.keys.get(key), Lookup::Here(here) if here.key_id == lost.key_id);
             if self.is_gone(key, &lost, is_here) {
                 self.lose(turn, key, lost);
             }
         }
-        if let Some(queue) = self.waits.queue_of(key)
-            // The value has come back: its readers are listed.
-            && !(is_here && self.waits.is_kept_for_readers(queue))
-        {
+        if let Some(queue) = self.waits.queue_of(key) {
             self.inspect(turn, queue);
         }
         if let Some(observers) = self.waits.observers_of(key) {

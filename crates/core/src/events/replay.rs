@@ -163,10 +163,8 @@ impl Machine {
 
     /// A value was loaded under `key` (RDB, RESTORE, a migration): its lease starts to run.
     pub fn adopt(&mut self, turn: &mut Turn<'_>, key: Key<'_>) {
-        if let Lookup::Here(resource) = turn.keys.get(key)
+        if matches!(turn.keys.get(key), Lookup::Here(_))
             && let Some(queue) = self.waits.queue_of(key)
-            // The list of its readers came with it.
-            && (resource.key_id == KeyId::NONE || !self.waits.is_kept_for_readers(queue))
         {
             self.inspect(turn, queue);
         }

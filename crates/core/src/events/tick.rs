@@ -16,7 +16,7 @@ use core::iter;
 /// Delay before the machine asks a shut server again, in milliseconds.
 pub const RETRY_MS: u64 = 20;
 
-/// Number of overdue requests, or of former readers, that one piece of work forgets.
+/// Number of overdue requests that one piece of work forgets.
 const DROPS_AT_ONCE: usize = 32;
 
 /// Period at which they are forgotten, in microseconds: alarms are at multiples of it.
@@ -109,9 +109,7 @@ impl Machine {
     /// Does one piece of work of this kind; `false` if nothing of it is due.
     fn run(&mut self, task: Task, turn: &mut Turn<'_>) -> bool {
         match task {
-            Task::EndWait => {
-                self.run_out_one(turn) || self.answer_more(turn.fx) || self.answer_former(turn.fx)
-            }
+            Task::EndWait => self.run_out_one(turn) || self.answer_former(turn.fx),
             Task::BeginService => {
                 self.end_quarantine(turn.now)
                     || self.raise_level(turn.fx)
@@ -141,7 +139,7 @@ impl Machine {
         }
         match task {
             Task::EndWait => {
-                let has_answers = self.has_answered() || self.has_former();
+                let has_answers = self.has_former();
                 at_once(has_answers).or_else(|| self.waits.timeouts.next().map(Instant))
             }
             Task::BeginService => {
@@ -203,19 +201,11 @@ impl Machine {
     /// Frees some memory that nothing refers to.
     fn reclaim_some(&mut self, now: Now) -> bool {
         let (lease, limits) = (self.regime.lease(now.mono), self.request_limits());
-        self.leave_some()
-            || self.waits.forget_former_readers(DROPS_AT_ONCE)
-            || self.spent.drop_overdue(lease, limits, DROPS_AT_ONCE)
-            || self.drop_one_entry()
-            || self.free_some()
+        self.spent.drop_overdue(lease, limits, DROPS_AT_ONCE) || self.free_some()
     }
 
     fn next_reclaim(&self, now: Now) -> Option<Instant> {
-        if self.has_debris()
-            || self.waits.has_dropped()
-            || self.waits.gone() > 0
-            || self.waits.has_former_readers()
-        {
+        if self.has_debris() {
             return Some(now.mono);
         }
         if self.regime.clock().is_paused() {
@@ -236,18 +226,6 @@ impl Machine {
             Step::Moved => true,
             Step::Idle => false,
         }
-    }
-
-    /// Removes one waiter whose key is gone; `false` if there is none.
-    pub(crate) fn drop_one_entry(&mut self) -> bool {
-        let Some(slot) = self.waits.next_dropped() else { return false };
-        // Its call for several keys is over, and only this waiter is left.
-        if self.waits.get(slot).is_some_and(|waiter| self.waits.is_gone(waiter)) {
-            self.waits.leave(slot);
-        } else {
-            self.remove_waiter(slot);
-        }
-        true
     }
 
     fn end_quarantine(&mut self, now: Now) -> bool {

@@ -100,7 +100,7 @@ impl Machine {
         let stays = ends_call && waiter.ask.queue_ms.is_some()
             || why == GivesUp::Disconnected && queue.is_durable();
         let is_observer = matches!(waiter.ask.demand, Demand::Open | Demand::End { .. });
-        if stays || is_observer || self.answer_of(waiter).is_some() {
+        if stays || is_observer {
             return None;
         }
         let Queue { kind, db, ref name, .. } = *queue;

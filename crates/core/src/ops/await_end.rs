@@ -2,8 +2,8 @@
 //!
 //! Observers take no place in the queue and are granted nothing. They wait in a queue of their own beside the one of
 //! the key, so timeouts, lost connections, UNBLOCK, demotions and moved slots treat them like other blocked calls. All
-//! observers of a key observe the same hold: when it ends they all have their answer, and the next AWAIT begins
-//! another queue. The step that ends the hold answers a few of them, and the tick the others.
+//! observers of a key observe the same hold. The step that ends the hold answers them, and the next AWAIT begins another
+//! queue.
 
 use crate::answers::wrong_type;
 use crate::effects::{Effects, Outcome};
@@ -14,7 +14,6 @@ use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::ops::call::wait_state_of;
 use crate::ops::wait::nameless;
-use crate::portions::LEAVE_AT_ONCE;
 use crate::queues::waiter::{Demand, WaitRequest};
 use crate::store::Lookup;
 use crate::turn::Turn;
@@ -82,7 +81,7 @@ impl Machine {
         self.recent_ends.note(token, how);
         if let Some(observers) = self.waits.observers_of(key) {
             if self.waits.observed(observers) == Some(token) {
-                self.answer_observers(observers, how, fx);
+                self.answer_all(observers, &Outcome::Ended(how), fx);
             } else {
                 self.end_observed(observers, fx);
             }
@@ -110,12 +109,6 @@ impl Machine {
     fn end_observed(&mut self, observers: QueueId, fx: &mut Effects) {
         let token = self.waits.observed(observers);
         let how = token.and_then(|token| self.recent_ends.of(token));
-        self.answer_observers(observers, how.unwrap_or(HoldEnd::Deleted), fx);
-    }
-
-    /// Only a few are answered at once: the same step may find the next holder, whose answer comes after these.
-    fn answer_observers(&mut self, observers: QueueId, how: HoldEnd, fx: &mut Effects) {
-        let most = LEAVE_AT_ONCE.min(self.wide_at_once);
-        self.answer_first(observers, Outcome::Ended(how), most, fx);
+        self.answer_all(observers, &Outcome::Ended(how.unwrap_or(HoldEnd::Deleted)), fx);
     }
 }

@@ -83,7 +83,7 @@ impl Machine {
             && self.waits.queue(queue).is_some_and(|queue| queue.kind == Kind::Latch)
         {
             self.waits.set_opened(queue, step.now.mono);
-            self.answer_all(queue, Outcome::Count(1), step.fx);
+            self.answer_all(queue, &Outcome::Count(1), step.fx);
         }
     }
 

@@ -44,7 +44,6 @@ impl Machine {
             turn.fx.reply = Some(Outcome::Count(u64::from(was_former)));
             return;
         };
-        let outcome = self.answer_of(waiter).unwrap_or(outcome);
         let slot = waiter.id.slot();
         turn.fx.wake(waiter.id, outcome);
         self.observe_giving_up(turn.keys, turn.now, slot, GivesUp::Unblocked);

@@ -82,7 +82,7 @@ impl Flush {
             Cause::Flush(db) => db.is_none_or(|db| db == queue.db),
             Cause::Swap(Swap { a, b }, _) => a == queue.db || b == queue.db,
         };
-        is_of && queue.is_live() && queue.serial <= self.last_serial && !self.seen.contains(&id)
+        is_of && queue.serial <= self.last_serial && !self.seen.contains(&id)
     }
 
     /// Two databases were swapped.

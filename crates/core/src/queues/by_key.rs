@@ -1,7 +1,6 @@
 //! The queues: lookup by key, opening, closing, and pending work.
 
 use super::WaitQueues;
-use super::owners::{ByOwner, hash_waiter};
 use crate::buckets::Chain;
 use crate::bytes::Name;
 use crate::ids::{QueueId, WaiterSlot};
@@ -30,10 +29,9 @@ impl WaitQueues {
         }
         let is_same = |queue: &Queue| queue.observes == observes && queue.key() == key;
         let same = |id| self.queues.get(id).is_some_and(is_same);
-        // A call looks its key up several times, and comparing costs less than hashing. A queue that has ended with its
-        // key still has that name.
+        // A call looks its key up several times, and comparing costs less than hashing.
         let last = self.last_found.get();
-        if same(last) && self.queues.get(last).is_some_and(Queue::is_live) {
+        if same(last) {
             return Some(last);
         }
         let next = |id| self.queues.get(id).map_or(QueueId::NONE, |queue| queue.next_by_key);
@@ -57,12 +55,12 @@ impl WaitQueues {
         self.queues.bound()
     }
 
-    /// All queues, without those that are [dropped](WaitQueues::drop_queue).
+    /// All queues.
     pub fn queues(&self) -> impl Iterator<Item = (QueueId, &Queue)> {
-        self.queues.iter().filter(|(_, queue)| !queue.is_dropped)
+        self.queues.iter()
     }
 
-    /// The length of the longest queue, including gone waiters that are not removed yet.
+    /// The length of the longest queue.
     pub fn longest(&self) -> usize {
         self.lengths.longest()
     }
@@ -79,11 +77,8 @@ impl WaitQueues {
             db: key.db,
             name: Name::from(key.name),
             len: 0,
-            calls: 0,
-            is_dropped: false,
             first_present: WaiterSlot::NONE,
             serial: self.last_serial,
-            is_answered: false,
             observes,
             head: WaiterSlot::NONE,
             tail: WaiterSlot::NONE,
@@ -121,20 +116,6 @@ impl WaitQueues {
         self.dirty_queues.remove(&id);
     }
 
-    /// Makes a queue the one of another key, which has none.
-    pub(super) fn rename_queue(&mut self, id: QueueId, key: Key<'_>) {
-        let Some(queue) = self.queues.get(id) else { return };
-        let hash = hash_key(self.keys, queue.key());
-        *self.databases.entry(queue.db).or_default() -= 1;
-        *self.databases.entry(key.db).or_default() += 1;
-        self.by_key.remove(&mut ByKey { keys: self.keys, queues: &mut self.queues }, hash, id);
-        if let Some(queue) = self.queues.get_mut(id) {
-            (queue.db, queue.name) = (key.db, Name::from(key.name));
-        }
-        let mut queues = ByKey { keys: self.keys, queues: &mut self.queues };
-        self.by_key.insert(&mut queues, hash_key(self.keys, key), id);
-    }
-
     fn remove_queue(&mut self, id: QueueId) {
         if let Some(queue) = self.queues.remove(id)
             && let Some(count) = self.databases.get_mut(&queue.db)
@@ -155,37 +136,16 @@ impl WaitQueues {
         }
     }
 
-    /// All waiters have their answer. The queue is no longer found by its key, and its waiters block no others.
-    pub fn set_answered(&mut self, id: QueueId) {
-        self.forget_holders(id);
-        let Some(queue) = self.queues.get_mut(id) else { return };
-        queue.is_answered = true;
-        if let Some(more) = &mut queue.more {
-            // No value mirrors the queue now.
-            more.unsaved = Vec::new();
-        }
-        let hash = hash_key(self.keys, queue.key());
-        self.by_key.remove(&mut ByKey { keys: self.keys, queues: &mut self.queues }, hash, id);
-        self.dirty_queues.remove(&id);
-    }
-
     /// Removes a queue that is empty.
     pub fn close_if_empty(&mut self, id: QueueId) {
-        if self.queues.get(id).is_some_and(|queue| queue.len == 0 && !queue.is_dropped) {
+        if self.queues.get(id).is_some_and(|queue| queue.len == 0) {
             self.close_queue(id);
-        }
-    }
-
-    /// Removes a queue that is empty and was kept for the readers of its key.
-    pub fn close_if_unused(&mut self, id: QueueId) {
-        if self.queues.get(id).is_some_and(|queue| queue.kind == Kind::Rw) {
-            self.close_if_empty(id);
         }
     }
 
     /// Marks `queue` dirty.
     pub fn mark_dirty(&mut self, queue: QueueId) {
-        if self.queues.get(queue).is_some_and(Queue::is_live) {
+        if self.queues.get(queue).is_some() {
             self.dirty_queues.insert(queue);
         }
     }
@@ -213,7 +173,7 @@ impl WaitQueues {
             if noted == Some(id) {
                 break;
             }
-            if self.queues.get(id).is_some_and(Queue::is_live) {
+            if self.queues.get(id).is_some() {
                 return Some(id);
             }
         }
@@ -230,7 +190,6 @@ impl WaitQueues {
         let Some(waiter) = self.waiters.get(slot) else { return };
         if let Some(queue) = self.queues.get_mut(waiter.queue)
             && queue.is_durable()
-            && queue.is_live()
         {
             queue.more.get_or_insert_default().unsaved.push((waiter.seq, slot));
         }
@@ -247,94 +206,6 @@ impl WaitQueues {
         let unsaved = queue.more.as_mut().map(|more| core::mem::take(&mut more.unsaved));
         queue.trim();
         unsaved.unwrap_or_default()
-    }
-
-    /// Drops the waiters of this queue together with its key; they are too many for one step. From now on it is not the
-    /// queue of its key: the next waiter begins another one. [`WaitQueues::next_dropped`] drains it.
-    pub fn drop_queue(&mut self, id: QueueId) {
-        self.forget_holders(id);
-        let Some(queue) = self.queues.get_mut(id) else { return };
-        queue.is_dropped = true;
-        queue.more = None;
-        let hash = hash_key(self.keys, queue.key());
-        self.by_key.remove(&mut ByKey { keys: self.keys, queues: &mut self.queues }, hash, id);
-        self.dirty_queues.remove(&id);
-        self.dropped.push_back(id);
-    }
-
-    /// [`WaitQueues::drop_queue`] except for some of its waiters: they keep their order in a new queue of the key.
-    pub fn move_out(&mut self, id: QueueId, stay: &[WaiterSlot]) {
-        let Some(queue) = self.queues.get(id) else { return };
-        let (kind, db, name) = (queue.kind, queue.db, queue.name.clone());
-        self.drop_queue(id);
-        if !stay.is_empty() {
-            let new = self.open_queue(Key { db, name: &name }, kind);
-            for &slot in stay {
-                self.move_to(slot, new);
-            }
-        }
-    }
-
-    /// A waiter of a dropped queue; `None` when none is left.
-    pub fn next_dropped(&mut self) -> Option<WaiterSlot> {
-        while let Some(&id) = self.dropped.front() {
-            // Its id is not used again before it is removed here.
-            if let Some(queue) = self.queues.get(id).filter(|queue| queue.len > 0) {
-                return Some(queue.head);
-            }
-            self.dropped.pop_front();
-            self.remove_queue(id);
-        }
-        None
-    }
-
-    /// Whether any dropped queue has waiters.
-    pub fn has_dropped(&self) -> bool {
-        !self.dropped.is_empty()
-    }
-
-    /// The dropped queues.
-    pub fn dropped(&self) -> impl Iterator<Item = (QueueId, &Queue)> {
-        self.dropped.iter().filter_map(|&id| Some((id, self.queues.get(id)?)))
-    }
-
-    /// Moves a waiter to the end of another queue of the same key: the call behind it continues.
-    pub fn move_to(&mut self, slot: WaiterSlot, to: QueueId) {
-        self.count_out(slot);
-        self.pass_first_present(slot);
-        let Some(waiter) = self.waiters.get(slot) else { return };
-        let (from, prev, next) = (waiter.queue, waiter.prev, waiter.next);
-        let entry = waiter.entry.clone();
-        let owner = &entry.owner;
-        self.unlink_from(slot, from, prev, next);
-        let mut waiters = ByOwner { keys: self.keys, waiters: &mut self.waiters };
-        if !owner.is_empty() {
-            self.by_owner.remove(&mut waiters, hash_waiter(self.keys, from, owner), slot);
-        }
-        let tail = self.queues.get(to).map_or(WaiterSlot::NONE, |queue| queue.tail);
-        if let Some(waiter) = self.waiters.get_mut(slot) {
-            waiter.queue = to;
-            waiter.prev = tail;
-            waiter.next = WaiterSlot::NONE;
-        }
-        if let Some(last) = self.waiters.get_mut(tail) {
-            last.next = slot;
-        }
-        if let Some(queue) = self.queues.get_mut(to) {
-            if tail == WaiterSlot::NONE {
-                queue.head = slot;
-            }
-            queue.tail = slot;
-            self.lengths.grow(queue.len);
-            queue.len += 1;
-        }
-        if !owner.is_empty() {
-            let mut waiters = ByOwner { keys: self.keys, waiters: &mut self.waiters };
-            self.by_owner.insert(&mut waiters, hash_waiter(self.keys, to, owner), slot);
-        }
-        self.count_in(slot);
-        self.note_present(slot);
-        self.mark_unsaved(slot);
     }
 }
 

@@ -14,7 +14,6 @@ impl WaitQueues {
         fresh.calls = self.calls;
         fresh.last_seq = self.last_seq;
         fresh.last_serial = self.last_serial;
-        fresh.many_readers = self.many_readers;
         core::mem::replace(self, fresh)
     }
 
@@ -41,7 +40,6 @@ impl WaitQueues {
         debris.add(self.owners.into_values());
         debris.add(self.plural.into_iter());
         debris.add(self.by_reader.into_iter());
-        debris.add(self.former_readers.into_iter().flat_map(|(_, readers)| readers));
         debris.add(self.absent.into_items());
         debris.add(self.dirty_queues.into_iter());
         debris.add(self.timeouts.into_parts());

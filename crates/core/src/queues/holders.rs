@@ -2,118 +2,49 @@
 //!
 //! The tables cover only keys with a queue: taking and releasing a free lock costs nothing here. The machine updates
 //! them whenever a queue begins or a hold of its key changes hands. A former holder may stay listed a little longer,
-//! but no holder is missing. (One exception: very many readers of a value that comes from elsewhere are listed in
-//! portions.)
+//! but no holder is missing.
 
 use super::WaitQueues;
 use super::owners::hash_owner;
 use crate::buckets::Chain;
-use crate::ids::{ALONE, OwnerSlot, QueueId};
-use crate::key::Key;
+use crate::ids::{OwnerSlot, QueueId};
 use crate::kind::Kind;
 use crate::queues::waiter::Queue;
 use crate::slab::{Slab, SlabId};
-use crate::state::holds::Holds;
 use crate::state::resource::{Body, Resource};
 use core::iter::successors;
-
-/// Number of readers that one piece of work lists, of very many.
-const NOTED_AT_ONCE: usize = 32;
 
 impl WaitQueues {
     /// Lists the holders of the key of `queue`. New readers since the last call are those that the resource lists as
     /// touched. `is_new_value`: the value is another one than in the last call.
     pub fn note_holders(&mut self, queue: QueueId, resource: &Resource, is_new_value: bool) {
         let Some(found) = self.queues.get(queue) else { return };
-        let is_awaited = found.len > 0;
-        if !(is_awaited || found.readers().0 > 0 || found.has_readers_to_note())
+        if found.len == 0
             || !matches!(found.kind, Kind::Lock | Kind::Fair | Kind::Rw)
             || found.observes
         {
             return;
         }
-        if is_awaited {
-            let holder = resource.lock().hold();
-            let holder = holder.map_or(0, |hold| hash_owner(self.keys, &hold.owner));
-            self.set_holder(queue, holder);
-        }
+        let holder = resource.lock().hold();
+        let holder = holder.map_or(0, |hold| hash_owner(self.keys, &hold.owner));
+        self.set_holder(queue, holder);
         self.note_readers(queue, resource, is_new_value);
     }
 
-    /// Lists some of very many readers; the tick comes back for the others. Until then a deadlock that contains one of
-    /// the others is not found.
+    /// Lists the readers: all of them for the first waiter and for a new value, which is O(readers).
     fn note_readers(&mut self, queue: QueueId, resource: &Resource, is_new_value: bool) {
         let Body::Rw(rw) = &resource.body else { return };
         let Some(found) = self.queues.get(queue) else { return };
-        if is_new_value || (found.readers().0 == 0 && !found.has_readers_to_note()) {
+        if is_new_value || found.readers().0 == 0 {
             self.forget_readers(queue);
-            if !rw.readers.is_empty()
-                && let Some(queue) = self.queues.get_mut(queue)
-            {
-                queue.more.get_or_insert_default().noted_to = Some(ALONE);
+            for (_, hold) in rw.readers.iter() {
+                self.add_reader(queue, hash_owner(self.keys, &hold.owner));
             }
         } else {
-            for &id in rw.readers.touched() {
-                if let Some(hold) = rw.readers.get(id) {
-                    self.add_reader(queue, hash_owner(self.keys, &hold.owner));
-                }
+            for hold in rw.readers.touched().iter().filter_map(|&id| rw.readers.get(id)) {
+                self.add_reader(queue, hash_owner(self.keys, &hold.owner));
             }
         }
-        self.note_more_readers(queue, &rw.readers);
-    }
-
-    fn note_more_readers(&mut self, queue: QueueId, readers: &Holds) {
-        let more = |queues: &Slab<QueueId, Queue>| queues.get(queue)?.more.as_ref()?.noted_to;
-        let Some(mut last) = more(&self.queues) else { return };
-        let is_long = readers.len() > self.many_readers;
-        let mut left = if is_long { self.many_readers.min(NOTED_AT_ONCE) } else { usize::MAX };
-        for (id, hold) in readers.after(Some(last)).take(left) {
-            self.add_reader(queue, hash_owner(self.keys, &hold.owner));
-            (last, left) = (id, left - 1);
-        }
-        let is_done = left > 0;
-        if let Some(more) = self.queues.get_mut(queue).and_then(|queue| queue.more.as_mut()) {
-            more.noted_to = (!is_done).then_some(last);
-        }
-        if !is_done {
-            self.mark_dirty(queue);
-        }
-    }
-
-    /// Keeps a queue without waiters for a key with very many readers, so that the first waiter need not list all of
-    /// them. The queue is closed when less than half of them are left, or when the key is gone. `had_many` is the
-    /// earlier result of [`WaitQueues::has_many_readers`] for the key.
-    pub fn sync_readers(&mut self, key: Key<'_>, resource: &Resource, had_many: bool) {
-        let count = resource.others().map_or(0, Holds::len);
-        if count >= self.many_readers && resource.kind() == Kind::Rw {
-            if self.queue_of(key).is_none() {
-                let queue = self.open_queue(key, Kind::Rw);
-                self.note_readers(queue, resource, true);
-            }
-        } else if had_many && let Some(queue) = self.queue_of(key) {
-            let has_noted = self.queues.get(queue).is_some_and(|queue| queue.readers().0 > 0);
-            if !has_noted || !self.has_many_readers(resource) {
-                self.close_if_empty(queue);
-            }
-        }
-    }
-
-    /// A value moved to another key, which has no queue: a queue without waiters, kept for its readers, goes with it.
-    pub fn move_readers(&mut self, from: Key<'_>, to: Key<'_>) {
-        if let Some(queue) = self.queue_of(from).filter(|&id| self.is_kept_for_readers(id)) {
-            self.rename_queue(queue, to);
-        }
-    }
-
-    /// Whether a queue has no waiters and is kept for the readers of its key.
-    pub fn is_kept_for_readers(&self, queue: QueueId) -> bool {
-        self.queues.get(queue).is_some_and(|queue| queue.len == 0 && queue.kind == Kind::Rw)
-    }
-
-    /// Whether a key has so large a number of readers that it may have a queue without waiters.
-    pub fn has_many_readers(&self, resource: &Resource) -> bool {
-        let count = resource.others().map_or(0, Holds::len);
-        resource.kind() == Kind::Rw && count >= self.many_readers / 2
     }
 
     /// `owner` no longer reads the key of `queue`.
@@ -123,11 +54,6 @@ impl WaitQueues {
         if more.is_some_and(|more| more.readers.remove(&reader)) {
             self.by_reader.remove(&(reader, queue));
         }
-    }
-
-    /// The last waiter left a queue that is kept for the readers of its key.
-    pub(super) fn leave_holder(&mut self, queue: QueueId) {
-        self.set_holder(queue, 0);
     }
 
     /// The key of `queue` is gone.
@@ -293,37 +219,9 @@ impl WaitQueues {
         let Some(more) = self.queues.get_mut(id).and_then(|queue| queue.more.as_mut()) else {
             return;
         };
-        more.noted_to = None;
-        let readers = core::mem::take(&mut more.readers);
-        if readers.len() > self.many_readers {
-            self.former_readers.push_back((id, readers));
-            return;
-        }
-        for reader in readers {
+        for reader in core::mem::take(&mut more.readers) {
             self.by_reader.remove(&(reader, id));
         }
-    }
-
-    /// Removes up to `most` former readers from the table by reader; `false` if there are none. Until then the table
-    /// shows waits that do not exist.
-    pub fn forget_former_readers(&mut self, most: usize) -> bool {
-        let Some((id, readers)) = self.former_readers.front_mut() else { return false };
-        let now = self.queues.get(*id).and_then(|queue| queue.more.as_ref());
-        let reads = |reader: &u64| now.is_some_and(|more| more.readers.contains(reader));
-        for reader in core::iter::from_fn(|| readers.pop_first()).take(most) {
-            if !reads(&reader) {
-                self.by_reader.remove(&(reader, *id));
-            }
-        }
-        if readers.is_empty() {
-            self.former_readers.pop_front();
-        }
-        true
-    }
-
-    /// Whether former readers are left in the table by reader.
-    pub fn has_former_readers(&self) -> bool {
-        !self.former_readers.is_empty()
     }
 }
 

@@ -41,7 +41,6 @@ impl WaitQueues {
     /// several keys.
     pub fn can_close_a_cycle(&self, waiter: &Waiter) -> bool {
         waiter.ask.demand.can_lock_up()
-            && !self.is_gone(waiter)
             && self.group(waiter.group).is_none_or(|group| !group.takes_any)
     }
 

@@ -6,7 +6,7 @@
 //! several keys has a waiter in each of their queues: its first one is parked, the others are its *members*.
 
 use crate::bytes::Name;
-use crate::ids::{GroupId, HoldId, OwnerSlot, QueueId, WaiterSlot};
+use crate::ids::{GroupId, OwnerSlot, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::shares::User;
@@ -230,11 +230,8 @@ impl Waiter {
 /// A call that waits for several keys.
 #[derive(Debug)]
 pub struct Group {
-    /// Its waiters by slot, in the order of its keys; the first is the parked one. If the call is over: the waiters
-    /// that are not removed yet.
+    /// Its waiters by slot, in the order of its keys; the first is the parked one.
     pub members: Vec<WaiterSlot>,
-    /// The call is over and its waiters are gone: counts and lookups skip them.
-    pub(crate) is_over: bool,
     /// It takes the first key that becomes free, instead of all keys.
     pub takes_any: bool,
     /// The members whose key is grantable to the call; empty if `takes_any`.
@@ -252,18 +249,11 @@ pub struct Queue {
     pub name: Name,
     /// Number of waiters.
     pub len: usize,
-    /// Number of waiters that belong to blocked calls.
-    pub calls: u32,
-    /// Its key is gone, and its waiters end with it: see
-    /// [`WaitQueues::drop_queue`](crate::queues::WaitQueues::drop_queue).
-    pub is_dropped: bool,
     /// The first waiter that is not deserted; [`WaiterSlot::NONE`] if there is none. It saves each grant a walk over a
     /// long deserted front.
     pub(crate) first_present: WaiterSlot,
     /// No other queue ever had this number.
     pub serial: u64,
-    /// Every waiter has its answer; the tick sends the answers in portions. New waiters of the key join another queue.
-    pub is_answered: bool,
     /// Its waiters observe the hold of the key: they are granted nothing, and get their answer when it ends. A key can
     /// have such a queue beside the one of its waiters.
     pub observes: bool,
@@ -290,8 +280,6 @@ pub(crate) struct More {
     pub(crate) makers: u32,
     /// The readers of the key, as hashes of owners.
     pub(crate) readers: BTreeSet<u64>,
-    /// The last reader listed of very many, while the others are not listed yet.
-    pub(crate) noted_to: Option<HoldId>,
     /// Waiters that ask for more than one permit: the number, and the slot.
     pub(crate) wide: BTreeSet<(u32, WaiterSlot)>,
     /// A waiter, and the count of connections that became active again, plus one. At that count all waiters in front of
@@ -306,17 +294,8 @@ pub(crate) struct More {
 impl Default for More {
     fn default() -> Self {
         let (readers, wide) = (BTreeSet::new(), BTreeSet::new());
-        let (unsaved, noted_to, behind_skipped) = (Vec::new(), None, (WaiterSlot::NONE, 0));
-        Self {
-            unsaved,
-            makers: 0,
-            readers,
-            noted_to,
-            wide,
-            behind_skipped,
-            observed: 0,
-            opened: None,
-        }
+        let (unsaved, behind_skipped) = (Vec::new(), (WaiterSlot::NONE, 0));
+        Self { unsaved, makers: 0, readers, wide, behind_skipped, observed: 0, opened: None }
     }
 }
 
@@ -326,7 +305,6 @@ impl More {
         self.unsaved.is_empty()
             && self.makers == 0
             && self.readers.is_empty()
-            && self.noted_to.is_none()
             && self.wide.is_empty()
             && self.behind_skipped.1 == 0
             && self.observed == 0
@@ -338,11 +316,6 @@ impl More {
 const _: () = assert!(core::mem::size_of::<Option<Queue>>() <= 96);
 
 impl Queue {
-    /// Whether it is the queue of its key: not one whose waiters have their answer, or have ended with the key.
-    pub fn is_live(&self) -> bool {
-        !self.is_answered && !self.is_dropped
-    }
-
     /// Whether the durable waiters changed since the value was updated.
     pub fn is_unsaved(&self) -> bool {
         self.more.as_ref().is_some_and(|more| !more.unsaved.is_empty())
@@ -368,11 +341,6 @@ impl Queue {
         let readers = self.more.as_ref().map(|more| &more.readers);
         let count = readers.map_or(0, BTreeSet::len);
         (count, readers.into_iter().flatten().copied())
-    }
-
-    /// Whether some of very many readers are not listed yet.
-    pub(crate) fn has_readers_to_note(&self) -> bool {
-        self.more.as_ref().is_some_and(|more| more.noted_to.is_some())
     }
 
     /// Waiters that ask for more than `capacity` permits, which is at least one: the number, and the slot.

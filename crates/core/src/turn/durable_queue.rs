@@ -123,12 +123,6 @@ impl Machine {
 
     /// The key of a fair lock was deleted: queue entries without a blocked call end with it.
     pub(crate) fn drop_entries(&mut self, queue: QueueId) {
-        let Some(found) = self.waits.queue(queue) else { return };
-        if found.len > self.wide_at_once {
-            let calls = self.calls_in(queue);
-            self.waits.move_out(queue, &calls);
-            return;
-        }
         for slot in self.waiters_of(queue) {
             if self.waits.get(slot).is_some_and(|waiter| !waiter.wait_state.is_parked()) {
                 self.remove_waiter(slot);

@@ -91,8 +91,7 @@ impl Machine {
         let mut members = Vec::with_capacity(slots.len());
         for slot in slots {
             let queue = self.waits.get(slot)?.queue;
-            // The queue has ended, and the call will be told.
-            let found = self.waits.queue(queue).filter(|found| found.is_live())?;
+            let found = self.waits.queue(queue)?;
             let (db, name) = (found.db, found.name.clone());
             // Check once more: other commands may have changed any of the keys.
             self.waits.expect(queue);
@@ -178,7 +177,7 @@ impl Machine {
             return (outcome, if is_counted { Taken::Entered } else { Taken::Known });
         }
         // A queue in which all entries are gone needs no holder: a new waiter learns the holder when it joins.
-        step.overtakes = self.waits.queue_of(step.key).filter(|&id| self.waits.has_waiters(id));
+        step.overtakes = self.waits.queue_of(step.key).filter(|&id| self.waits.len_of(id) > 0);
         (self.grant_caller(step, resource, terms), Taken::New)
     }
 

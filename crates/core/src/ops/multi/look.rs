@@ -87,11 +87,10 @@ impl Machine {
         }
         if let Some(kept) = self.group_kept_by(turn.now, turn.caller, call, takes_any) {
             let states = self.inspect_each(turn, call, Own::Stays)?;
-            // The waiters of a call that is over may already be out of their queues.
-            if self.waits.group(kept).is_some_and(|group| !group.is_over) {
+            // An inspected key may have granted the call or ended it.
+            if self.waits.group(kept).is_some() {
                 return Ok(Snapshot { kept: Some(kept), ..states });
             }
-            // It was granted, or is over, and its waiters are gone.
         }
         self.inspect_each(turn, call, Own::Goes)
     }

@@ -58,16 +58,10 @@ impl Model {
         }
     }
 
-    /// Number of observers that count towards the limit of all waiters. Of those whose hold has ended in this step, the
-    /// machine has answered a portion.
+    /// Number of observers that count towards the limit of all waiters: not those whose hold has ended in this step.
     pub(super) fn counted_observers(&self) -> usize {
-        let count = |k: usize| {
-            let here = self.observers.iter().filter(|observer| observer.k == k);
-            let (left, ended): (Vec<_>, Vec<_>) =
-                here.partition(|o| self.holds(k).any(|hold| hold.serial == o.serial));
-            left.len() + ended.len().saturating_sub(self.portion)
-        };
-        (0..super::KEYS.len()).map(count).sum()
+        let observes = |o: &&Observer| self.holds(o.k).any(|hold| hold.serial == o.serial);
+        self.observers.iter().filter(observes).count()
     }
 
     /// Number of observers that INFO shows.

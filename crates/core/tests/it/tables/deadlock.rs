@@ -228,7 +228,6 @@ fn a_hold_that_came_by_rename_leaves_its_owner_behind_the_waiters_in_front() {
 fn after_the_queue_of_a_has_ended(rows: &str) {
     run(&format!(
         "
-          0  set portion 2
           0  c1  DFAIR.ACQUIRE j Z                   => t1
           0  c1  DFAIR.ACQUIRE k Z                   => t2
           0  c1  ACQUIRE m Z                         => t3

@@ -66,7 +66,6 @@ fn waiters_from_before_a_demotion_get_nothing_after_the_next_promotion() {
 #[test]
 fn a_call_for_several_keys_is_sent_away_once() {
     run("
-          0  set portion 2
           0  c1  ACQUIRE k A                   => t1
           0  c1  ACQUIRE m A                   => t2
           1  c2  MACQUIRE 3 k l m B BLOCK 0    => parked
@@ -79,24 +78,4 @@ fn a_call_for_several_keys_is_sent_away_once() {
           4  tick                              => c2 gets MOVING; c3 gets MOVING
           5  c4  MRELEASE 3 k l m B            => 3
     ");
-}
-
-#[test]
-fn an_answer_that_a_queue_has_already_is_given_after_a_demotion() {
-    run_as(
-        "DLATCH",
-        "
-          0  set portion 2
-          0  c1  INIT l 1                      => 1
-          0  c2  AWAIT l BLOCK 0               => parked
-          0  c3  AWAIT l BLOCK 0               => parked
-          0  c4  AWAIT l BLOCK 0               => parked
-          0  c5  AWAIT l BLOCK 0               => parked
-          1  c1  COUNTDOWN l                   => 0; c2 gets 1; c3 gets 1
-          2  demote
-          2  c1  DLOCK.UNBLOCK 5 ERROR         => 1; c5 gets 1
-          3  tick                              => c4 gets 1
-          4  promote
-    ",
-    );
 }

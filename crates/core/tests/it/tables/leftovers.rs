@@ -2,129 +2,12 @@
 //! what is over.
 
 use crate::script::{run, run_as};
-use crate::support::{MS, World};
-use dlock_core::events::tick::Progress;
-use dlock_core::key::Key;
-use dlock_core::machine::Settings;
-use dlock_core::regime::Gate;
-use dlock_core::turn::Caller;
-use dlock_wire::request::{Acquire, Mode, Op, RwAcquire, RwOp};
 
 #[test]
-fn an_answered_queue_keeps_its_number_until_the_tick_has_closed_it() {
-    for leaves in ["c1  DLOCK.UNBLOCK 4         => 1; c4 gets 1", "gone c4"] {
-        run_as(
-            "DLATCH",
-            &format!(
-                "
-          0  set portion 2
-          0  c1  INIT l 1                => 1
-          1  c2  AWAIT l BLOCK 0         => parked
-          1  c3  AWAIT l BLOCK 0         => parked
-          1  c4  AWAIT l BLOCK 0         => parked
-          2  c1  COUNTDOWN l             => 0; c2 gets 1; c3 gets 1
-          3  {leaves}
-          3  c5  DLOCK.ACQUIRE k A       => t1
-          3  c6  DLOCK.ACQUIRE k B BLOCK 0 => parked
-          4  tick
-          5  c5  DLOCK.RELEASE k A       => 0; c6 gets t2
-        "
-            ),
-        );
-    }
-}
-
-#[test]
-fn a_latch_opens_where_only_places_that_are_gone_are_left() {
-    run("
-          0  set portion 2
-          0  c1  ACQUIRE z X                       => t1
-          1  c2  MACQUIRE 7 z a b c d e f A BLOCK 0 => parked
-          4  gone c2
-          4  c6  DLATCH.INIT d 1                   => 1
-          4  c6  DLATCH.COUNTDOWN d                => 0
-          5  tick
-    ");
-}
-
-#[test]
-fn a_fair_lock_is_told_of_no_place_that_is_gone() {
-    run("
-          0  set portion 2
-          0  c1  ACQUIRE z X                       => t1
-          1  c2  MACQUIRE 7 z a b c d e f A BLOCK 0 => parked
-          4  gone c2
-          4  c6  DFAIR.RELEASE d D                 => NOTHELD
-          5  c6  DFAIR.ACQUIRE e D                 => t2
-    ");
-    run("
-          0  set portion 2
-          0  c1  ACQUIRE z X                       => t1
-          0  c5  DFAIR.ACQUIRE y Y                 => t2
-          1  c2  MACQUIRE 7 z a b c d e f A BLOCK 0 => parked
-          4  gone c2
-          4  rename y d
-          4  c6  DFAIR.RENEW d Y                   => t2
-          5  c6  DFAIR.RELEASE d Y                 => 0
-          6  tick
-    ");
-}
-
-#[test]
-fn a_queue_kept_for_many_readers_goes_with_them() {
-    for mode in ["READ", "WRITE"] {
-        run_as(
-            "DRW",
-            &format!(
-                "
-          0  set portion 4
-          0  c1  ACQUIRE k A READ        => t1
-          0  c2  ACQUIRE k B READ        => t2
-          0  c3  ACQUIRE k C READ        => t3
-          0  c4  ACQUIRE k D READ        => t4
-          0  c4  ACQUIRE j D {mode}      => t5
-          1  rename j k
-          1  tick
-          2  c4  RELEASE k D {mode}      => 0
-        "
-            ),
-        );
-    }
+fn readers_of_a_moved_value_are_found_in_a_cycle() {
     run_as(
         "DRW",
         "
-          0  set portion 4
-          0  c1  ACQUIRE k A READ        => t1
-          0  c2  ACQUIRE k B READ        => t2
-          0  c3  ACQUIRE k C READ        => t3
-          0  c4  ACQUIRE k D READ        => t4
-          1  slot-lost k
-          1  tick
-          2  c5  ACQUIRE k E WRITE BLOCK 0 => parked
-          2  slot-lost k                 => c5 gets MOVING
-        ",
-    );
-}
-
-#[test]
-fn the_first_waiter_of_a_queue_may_be_gone() {
-    run("
-          0  set portion 2
-          0  c1  ACQUIRE z X                       => t1
-          0  c1  ACQUIRE e X                       => t2
-          1  c2  MACQUIRE 7 z a b c d e f A BLOCK 0 => parked
-          1  c3  ACQUIRE e B QUEUE 50              => null
-          2  gone c3
-          4  gone c2
-    ");
-}
-
-#[test]
-fn many_readers_of_a_moved_value_are_listed_in_portions_and_then_found_in_a_cycle() {
-    run_as(
-        "DRW",
-        "
-          0  set portion 2
           0  c1  ACQUIRE k A READ          => t1
           0  c1  ACQUIRE k B READ          => t2
           0  c1  ACQUIRE k C READ          => t3
@@ -144,102 +27,21 @@ fn many_readers_of_a_moved_value_are_listed_in_portions_and_then_found_in_a_cycl
     );
 }
 
-fn ask(world: &mut World, key: &[u8], owner: &[u8], mode: Mode, queue_ms: Option<u64>) {
-    let acquire = Acquire { queue_ms, ..Acquire::new(key, owner) };
-    let caller = Caller { client: 1, db: 0, may_block: true };
-    let _ = world.ask(caller, Op::Rw(RwOp::Acquire(RwAcquire { acquire, mode })));
-}
-
-/// The key `k` has more readers than one step serves.
-fn world_of_readers() -> World {
-    let mut world = World::new(Settings::default(), 1_000_000 * MS);
-    world.set_portion(4);
-    for n in 0..1_000_u32 {
-        ask(&mut world, b"k", &n.to_be_bytes(), Mode::Read, None);
-    }
-    world
-}
-
-/// Renames `k`. Returns how many pieces of work that leaves.
-fn pieces_of_a_rename(world: &mut World) -> u32 {
-    let _ = world.tick(Gate::Open);
-    let (from, to) = (Key { db: 0, name: b"k" }, Key { db: 0, name: b"l" });
-    let _ = world.rename(from, to);
-    let _ = world.step(|machine, turn| machine.adopt(turn, to));
-    let (mut pieces, mut progress) = (0, Progress::More);
-    while progress == Progress::More {
-        let _ = world.step(|machine, turn| {
-            progress = machine.tick(turn, Gate::Open, 1);
-        });
-        pieces += 1;
-    }
-    pieces
-}
-
 #[test]
-fn the_first_look_at_a_value_with_very_many_readers_notes_some_of_them() {
-    let mut world = world_of_readers();
-    ask(&mut world, b"l", b"holder", Mode::Write, None);
-    ask(&mut world, b"l", b"writer", Mode::Write, Some(5_000));
-    // Four in each, after the pieces of the first step; thirty-two readers of the old name are forgotten in each.
-    let pieces = pieces_of_a_rename(&mut world);
-    assert!(pieces > 150, "{pieces} pieces of work");
-    world.finish();
-}
-
-#[test]
-fn very_many_readers_go_with_their_key_and_leave_no_work() {
-    let mut world = world_of_readers();
-    let pieces = pieces_of_a_rename(&mut world);
-    assert!(pieces < 10, "{pieces} pieces of work");
-    ask(&mut world, b"l", b"writer", Mode::Write, Some(5_000));
-    world.finish();
-}
-
-#[test]
-fn a_queue_that_has_ended_grants_nothing_and_blocks_no_waiter() {
-    // The calls for several keys wait in a queue whose key has another type; they are not told yet.
+fn a_queue_whose_key_has_another_type_ends_for_all_its_waiters() {
     run("
-          0  set portion 2
           0  c1  ACQUIRE k A                   => t1
           0  c1  ACQUIRE l A                   => t2
           1  c2  ACQUIRE k B BLOCK 0           => parked
-          1  c3  ACQUIRE k C BLOCK 0           => parked
           1  c4  MACQUIRE 2 k l D BLOCK 0      => parked
-          1  c5  ACQUIRE k E BLOCK 9           => parked
           1  c6  ACQUIRE k F BLOCK 0 QUEUE 9   => parked
-          1  c7  ACQUIRE k G BLOCK 0           => parked
-          1  c8  ACQUIRE k H BLOCK 0           => parked
-          2  over k                            => c2 gets WRONGTYPE; c3 gets WRONGTYPE
+          2  over k                            => c2 gets WRONGTYPE; c4 gets WRONGTYPE; c6 gets WRONGTYPE
           2  del k
           2  c1  ACQUIRE k A                   => t3
           2  c1  POSITION k D                  => null
           2  c1  WAITERS k                     => nobody
           2  c1  RELEASE k A                   => 0
-          2  c1  RELEASE l A                   => 0
           2  c9  ACQUIRE k H BLOCK 0           => t4
-          3  c1  DLOCK.UNBLOCK 6               => 1; c6 gets WRONGTYPE
-          3  gone c7
-         11  tick                              => c5 gets WRONGTYPE; c4 gets WRONGTYPE; c8 gets WRONGTYPE
-         12  c1  ACQUIRE l A                   => t5
-    ");
-}
-
-#[test]
-fn a_waiter_in_a_queue_that_has_ended_is_in_no_cycle() {
-    run("
-          0  set portion 2
-          0  c1  ACQUIRE k A                   => t1
-          0  c3  ACQUIRE l C                   => t2
-          1  c4  ACQUIRE k D BLOCK 0           => parked
-          1  c5  ACQUIRE k E BLOCK 0           => parked
-          1  c3  ACQUIRE k C QUEUE 50          => null
-          2  over k                            => c4 gets WRONGTYPE; c5 gets WRONGTYPE
-          2  del k
-          2  c1  ACQUIRE k A                   => t3
-        # C waits for k no more.
-          2  c1  ACQUIRE l A QUEUE 50          => null
-          3  tick
     ");
 }
 
@@ -398,18 +200,16 @@ fn a_call_that_ends_while_it_is_asked_again_leaves_no_places() {
 }
 
 #[test]
-fn a_call_for_several_keys_is_not_granted_after_one_of_its_queues_has_ended() {
+fn a_call_for_several_keys_ends_with_one_of_its_queues() {
     run("
-          0  set portion 2
           0  c1  ACQUIRE k D                   => t1
           0  c1  ACQUIRE l A                   => t2
           1  c2  ACQUIRE k B BLOCK 0           => parked
-          1  c3  ACQUIRE k C BLOCK 0           => parked
         # It enters the first key once more.
           1  c4  MACQUIRE 2 k l D BLOCK 0      => parked
-          2  slot-lost k                       => c2 gets MOVING; c3 gets MOVING
+          2  slot-lost k                       => c2 gets MOVING; c4 gets MOVING
           2  c1  RELEASE l A                   => 0
-          3  tick                              => c4 gets MOVING
+          3  tick
           4  c1  ACQUIRE l A                   => t3
     ");
 }

@@ -142,9 +142,8 @@ fn after_a_flush_waiters_are_served_before_newcomers() {
 }
 
 #[test]
-fn very_many_places_of_a_key_of_another_type_go_one_by_one_and_are_seen_no_more() {
+fn queue_entries_end_with_a_key_of_another_type() {
     run("
-          0  set portion 2
           0  c1  ACQUIRE k A              => t1
           0  c1  ACQUIRE l A              => t2
           1  c2  ACQUIRE k B QUEUE 60000  => null
@@ -152,21 +151,19 @@ fn very_many_places_of_a_key_of_another_type_go_one_by_one_and_are_seen_no_more(
           1  c2  ACQUIRE k D QUEUE 60000  => null
           1  c4  MACQUIRE 2 l k E BLOCK 0 => parked
           1  c2  ACQUIRE k F QUEUE 60000  => null
-          2  over k                       => c3 gets WRONGTYPE
+          2  over k                       => c3 gets WRONGTYPE; c4 gets WRONGTYPE
           2  del k
           2  c5  WAITERS k                => nobody
           2  c5  POSITION k B             => null
           2  c5  ACQUIRE k G              => t3
           2  c2  ACQUIRE k B QUEUE 60000  => null
-          3  tick                         => c4 gets WRONGTYPE
           3  c5  RELEASE k G              => 0; dlock:notify:B: granted 0 t4 1 B k
     ");
 }
 
 #[test]
-fn in_a_cluster_very_many_places_of_a_lost_key_go_one_by_one_and_are_seen_no_more() {
+fn in_a_cluster_queue_entries_end_with_a_lost_key() {
     run("
-          0  set portion 2
           0  set cluster 1
           0  c1  ACQUIRE k A              => t1
           1  c2  ACQUIRE k B QUEUE 60000  => null
@@ -259,11 +256,10 @@ fn a_place_that_counts_again_is_found_however_many_were_passed_over() {
 }
 
 #[test]
-fn readers_are_listed_before_the_first_waiter_and_forgotten_with_their_key() {
+fn readers_close_cycles_until_they_release_or_their_key_goes() {
     run_as(
         "DRW",
         "
-          0  set portion 2
           0  c1  ACQUIRE k A READ           => t1
           0  c1  ACQUIRE k B READ           => t2
           0  c1  ACQUIRE k C READ           => t3
@@ -284,95 +280,6 @@ fn readers_are_listed_before_the_first_waiter_and_forgotten_with_their_key() {
           8  c2  ACQUIRE k W WRITE BLOCK 0        => t7
           9  c2  RELEASE k W WRITE                => 0
           9  c3  DLOCK.ACQUIRE k B                => t8
-        ",
-    );
-}
-
-#[test]
-fn a_queue_of_readers_without_waiters_goes_with_any_change_of_its_key() {
-    for what in [
-        "5  over k",
-        "5  rename k n",
-        "5  flushall",
-        "5  swapdb 0 1",
-        "5  slot-lost k",
-        "5  failover",
-        "5  restart",
-        "5  restart rdb",
-        "5  del k unheard\n 5  removals-heard",
-    ] {
-        run_as(
-            "DRW",
-            &format!(
-                "
-                  0  set portion 2
-                  0  c1  ACQUIRE k A READ           => t1
-                  0  c1  ACQUIRE k B READ           => t2
-                  0  c1  ACQUIRE k C READ           => t3
-                  1  c2  ACQUIRE k W WRITE QUEUE 9  => null
-                  2  c2  CANCEL k W                 => 1
-                  {what}
-                  6  tick
-                "
-            )
-            .replace("flushall", "flushall => dlock:notify: flushed 0"),
-        );
-    }
-}
-
-#[test]
-fn waiters_of_a_latch_are_answered_in_portions_after_any_end_of_it() {
-    run_as(
-        "DLATCH",
-        "
-          0  set portion 2
-          0  c1  INIT l 1                => 1
-          1  c2  AWAIT l BLOCK 0         => parked
-          1  c3  AWAIT l BLOCK 0         => parked
-          1  c4  AWAIT l BLOCK 5         => parked
-          1  c5  AWAIT l BLOCK 0         => parked
-          1  c6  AWAIT l BLOCK 0         => parked
-          1  c7  AWAIT l BLOCK 0         => parked
-          1  c8  AWAIT l BLOCK 0         => parked
-          2  c1  COUNTDOWN l             => 0; c2 gets 1; c3 gets 1
-        # It is closed again: those who wait from now on have nothing to do with the others.
-          2  c1  INIT l 1                => 1
-          2  c9  AWAIT l BLOCK 0         => parked
-          2  c1  INFO l                  => 1/1 ttl - waiters 1
-          3  c1  DLOCK.UNBLOCK 5         => 1; c5 gets 1
-          3  gone c6
-          3  abandoned c8
-          4  del l                       => c9 gets BROKEN
-          9  tick                        => c4 gets 1; c7 gets 1
-        ",
-    );
-    run_as(
-        "DLATCH",
-        "
-          0  set portion 2
-          0  c1  INIT l 1 PX 5           => 1
-          1  c2  AWAIT l BLOCK 0         => parked
-          1  c3  AWAIT l BLOCK 0         => parked
-          1  c4  AWAIT l BLOCK 0         => parked
-          1  c5  AWAIT l BLOCK 0         => parked
-          9  c1  COUNTDOWN l             => 0; c2 gets BROKEN; c3 gets BROKEN
-          9  failover                    => c4 gets BROKEN; c5 gets BROKEN
-        ",
-    );
-    run_as(
-        "DLATCH",
-        "
-          0  set portion 2
-          0  c1  INIT l 1                => 1
-          1  c2  AWAIT l BLOCK 0         => parked
-          1  c3  AWAIT l BLOCK 0         => parked
-          1  c4  AWAIT l BLOCK 0         => parked
-          1  c5  AWAIT l BLOCK 0         => parked
-          2  c1  COUNTDOWN l             => 0; c2 gets 1; c3 gets 1
-          2  c1  DLOCK.ACQUIRE l A       => t1
-          2  slot-lost l
-          3  flushall                    => dlock:notify: flushed 0
-          3  tick                        => c4 gets 1; c5 gets 1
         ",
     );
 }

@@ -301,9 +301,8 @@ fn places_come_and_go_right_after_their_lock_has_moved() {
 }
 
 #[test]
-fn very_many_places_of_a_deleted_key_go_one_by_one_and_are_seen_no_more() {
+fn a_deleted_key_keeps_blocked_calls_and_drops_queue_entries() {
     run("
-          0  set portion 2
           0  c1  ACQUIRE f A              => t1
           1  c2  ACQUIRE f B QUEUE 60000  => null
           1  c3  ACQUIRE f C BLOCK 0      => parked
@@ -329,9 +328,8 @@ fn very_many_places_of_a_deleted_key_go_one_by_one_and_are_seen_no_more() {
 }
 
 #[test]
-fn a_flush_drops_very_many_places_and_serves_blocked_calls() {
+fn a_flush_drops_queue_entries_and_serves_blocked_calls() {
     run("
-          0  set portion 2
           0  c1  ACQUIRE f A              => t1
           1  c2  ACQUIRE f B QUEUE 60000  => null
           1  c3  ACQUIRE f C BLOCK 0      => parked

@@ -102,70 +102,8 @@ fn those_behind_it_at_several_keys_may_be_one_call() {
 }
 
 #[test]
-fn the_tick_removes_most_of_very_many_waiters_and_they_are_invisible_until_then() {
+fn a_call_that_has_ended_takes_no_room() {
     run("
-          0  set portion 2
-          0  c1  ACQUIRE z X                       => t1
-          1  c2  MACQUIRE 7 z a b c d e f A BLOCK 0 => parked
-          2  c3  ACQUIRE e B BLOCK 0               => parked
-          3  c4  ACQUIRE c C BLOCK 0               => parked
-          4  gone c2
-          4  c5  POSITION c C                      => 1
-          4  c5  POSITION d A                      => null
-          4  c5  WAITERS b                         => nobody
-          4  c5  INFO b                            => null
-          4  c5  INFO c                            => [] - holds 0 lease 0 ttl 0 held 0 [] bound 0 waiters 1
-        # A new_waiter stands behind those who were behind them, and is not held up where nobody was.
-          4  c6  ACQUIRE c D                       => null; c4 gets t2
-          4  c6  ACQUIRE b D                       => t3
-          4  c6  CANCEL d A                        => 0
-        # The key may be used for something else, and by the same owner.
-          4  c6  DRW.ACQUIRE d D READ              => t4
-          4  c7  DRW.ACQUIRE d E WRITE BLOCK 0     => parked
-          4  c8  ACQUIRE f A                       => t5
-          5  tick                                  => c3 gets t6
-          6  c6  DRW.RELEASE d D READ              => 0; c7 gets t7
-    ");
-}
-
-#[test]
-fn an_owner_may_wait_again_where_its_places_are_gone() {
-    run("
-          0  set portion 2
-          0  c1  ACQUIRE z X                       => t1
-          0  c1  ACQUIRE f X                       => t2
-          1  c2  MACQUIRE 7 z a b c d e f A BLOCK 0 => parked
-          2  c3  UNBLOCK 2                         => 1; c2 gets null
-          2  c2  ACQUIRE f A BLOCK 0               => parked
-          2  c4  MACQUIRE 3 z b e A BLOCK 0        => parked
-          2  c5  POSITION f A                      => 1
-          2  c5  POSITION e A                      => 1
-          3  tick
-          3  c5  POSITION f A                      => 1
-          3  c5  POSITION e A                      => 1
-          4  c1  RELEASE f X                       => 0; c2 gets t3
-          5  c1  RELEASE z X                       => 0; c4 gets t4 t5 t6
-    ");
-}
-
-#[test]
-fn gone_waiters_close_no_cycle() {
-    run("
-          0  set portion 2
-          0  c1  ACQUIRE z X                       => t1
-          0  c2  ACQUIRE p A                       => t2
-          0  c3  ACQUIRE f D                       => t3
-          1  c2  MACQUIRE 7 z a b c d e f A BLOCK 0 => parked
-          2  c9  UNBLOCK 2                         => 1; c2 gets null
-          2  c3  ACQUIRE p D BLOCK 0               => parked
-          3  c2  RELEASE p A                       => 0; c3 gets t4
-    ");
-}
-
-#[test]
-fn places_that_are_gone_take_no_room() {
-    run("
-          0  set portion 2
           0  set max-waiters 7
           0  c1  ACQUIRE z X                       => t1
           0  c1  ACQUIRE f X                       => t2
@@ -175,18 +113,5 @@ fn places_that_are_gone_take_no_room() {
           2  set max-waiters-per-key 1
           2  c3  ACQUIRE f B BLOCK 0               => parked
           2  c4  ACQUIRE f C BLOCK 0               => LIMIT
-    ");
-}
-
-#[test]
-fn a_replica_has_no_places_that_are_gone_for_long() {
-    run("
-          0  set portion 2
-          0  c1  ACQUIRE z X                       => t1
-          1  c2  MACQUIRE 7 z a b c d e f A BLOCK 0 => parked
-          2  c9  UNBLOCK 2                         => 1; c2 gets null
-          2  failover
-          3  tick
-          3  c1  INFO e                            => null
     ");
 }
