@@ -13,17 +13,6 @@ const SLOTS: [&str; 3] = ["0 8191", "8192 16382", "16383 16383"];
 /// Groups with keys.
 const GROUPS: usize = 2;
 
-/// How far a slot is moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
-    /// Both nodes know of the move.
-    Begun,
-    /// The key has moved, too.
-    KeyMoved,
-    /// The slot belongs to the target.
-    Ended,
-}
-
 impl Group {
     /// Makes a cluster of the servers; the first server of each group is its primary.
     pub fn form_cluster(&self, net: &Net) {
@@ -71,20 +60,20 @@ impl Group {
         self.primaries()
     }
 
-    /// The server of each group with keys that says it is primary, if there is one.
+    /// The primary of each group with keys, if exactly one server says it is one and has slots.
     fn primaries(&self) -> Option<Vec<usize>> {
+        let has_slots = |own: String| own.contains("master") && own.split(' ').count() > 8;
         let of = |group: usize| {
             let servers = self.world.group(group * HOSTS);
-            let mut primaries = servers
-                .filter(|&server| self.own(server).is_some_and(|own| own.contains("master")));
+            let mut primaries = servers.filter(|&server| self.own(server).is_some_and(has_slots));
             primaries.next().filter(|_| primaries.next().is_none())
         };
         (0..GROUPS).map(of).collect()
     }
 
-    /// Moves the slot of a key from the first group to the second, or back. Nothing if a node does not answer: a later
-    /// call goes on. `None`: it is not done.
-    pub fn move_slot(&self, net: &Net, key: &str, primaries: &[usize], to: Extent) -> Option<()> {
+    /// Moves the slot of a key from the first group to the second, or back: in one step both nodes know of it, in two
+    /// the key is moved, in three the slot. `None`: a node did not do its part; a later call goes on.
+    pub fn move_slot(&self, net: &Net, key: &str, primaries: &[usize], steps: u64) -> Option<()> {
         let slot = self.servers[0].ask(&format!("CLUSTER KEYSLOT {key}"))?;
         let slot: u16 = slot.strip_prefix(':')?.parse().ok()?;
         let is_owner = |&&server: &&usize| self.own(server).is_some_and(|own| has(&own, slot));
@@ -96,31 +85,40 @@ impl Group {
         };
         tell(target, &format!("IMPORTING {}", self.id(from)?))?;
         tell(from, &format!("MIGRATING {}", self.id(target)?))?;
-        if to == Extent::Begun {
+        if steps == 1 {
             return Some(());
         }
         // If both have the key, the one that owns the slot has the one that clients see.
         let address = net.address(Node::Server(target));
         let migrate = format!("MIGRATE {address} {SERVER_PORT} {key} 0 250 REPLACE");
         let reply = self.servers[from].ask(&migrate)?;
-        if !matches!(reply.as_str(), "+OK" | "+NOKEY") || to == Extent::KeyMoved {
-            return (to == Extent::KeyMoved).then_some(());
+        if !matches!(reply.as_str(), "+OK" | "+NOKEY") || steps == 2 {
+            return None;
         }
         let owner = format!("NODE {}", self.id(target)?);
         tell(target, &owner)?;
         tell(from, &owner)
     }
 
-    /// Ends the moves that a fault has interrupted, as an operator does. Nothing while a group has no primary.
+    /// Ends the moves that a fault has interrupted, and makes primaries without slots replicas, as an operator does.
+    /// Nothing while a group has no primary.
     pub fn end_moves(&self, net: &Net) {
         let Some(primaries) = self.primaries() else { return };
+        for &primary in &primaries {
+            let id = self.id(primary).unwrap_or_default();
+            for server in self.world.group(primary).filter(|&server| server != primary) {
+                if self.own(server).is_some_and(|own| own.contains("master")) {
+                    self.servers[server].ask(&format!("CLUSTER REPLICATE {id}"));
+                }
+            }
+        }
         let own = |&server: &usize| self.own(server).unwrap_or_default();
         let owns: String = primaries.iter().map(own).collect();
         for key in KEYS {
             let slot = self.servers[0].ask(&format!("CLUSTER KEYSLOT {key}")).unwrap_or_default();
             if owns.contains(&format!("[{}-", slot.trim_start_matches(':'))) {
                 // It is called again until there is none.
-                let _ = self.move_slot(net, key, &primaries, Extent::Ended);
+                let _ = self.move_slot(net, key, &primaries, 3);
             }
         }
     }
@@ -139,14 +137,8 @@ impl Group {
 /// The part of a line of CLUSTER NODES that is the same at all nodes: id, role, primary and slots.
 fn what_all_know(line: &str) -> String {
     let words: Vec<&str> = line.split(' ').collect();
-    let role = if words.get(2).is_some_and(|flags| flags.contains("master")) { "p" } else { "r" };
-    [words.first(), Some(&role), words.get(3)]
-        .into_iter()
-        .flatten()
-        .chain(words.iter().skip(8))
-        .copied()
-        .collect::<Vec<_>>()
-        .join(" ")
+    let is_primary = words[2].contains("master");
+    format!("{} {is_primary} {} {}", words[0], words[3], words[8..].join(" "))
 }
 
 /// Whether a line of CLUSTER NODES names this slot as one of its own.

@@ -15,7 +15,6 @@ use dlock_testing::{Dice, Guarded};
 use super::{
     HEALS, POLL, Plan,
     client::KEYS,
-    cluster::Extent,
     group::{self, Group},
     history::Nanos,
     monotonic,
@@ -25,10 +24,23 @@ use super::{
 /// Enough for the Sentinels to promote a replica.
 const PROMOTION: Duration = Duration::from_millis(2_500);
 
-/// A kind of fault. Of the groups of a cluster it meets one. *Judges* decide on primaries: the Sentinels, or the nodes of
-/// other groups. The servers of a quorum lock do not talk to each other: clients count as other hosts there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident),*) => {
+        /// A kind of fault. Of the groups of a cluster it meets one. *Judges* decide on primaries: the Sentinels, or
+        /// the nodes of other groups. The servers of a quorum lock do not talk to each other: clients count as other
+        /// hosts there.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Kind {
+            $($(#[$doc])* $kind),*
+        }
+
+        impl Kind {
+            pub const ALL: &[Kind] = &[$(Kind::$kind),*];
+        }
+    };
+}
+
+kinds! {
     /// The primary's host and the other hosts do not reach each other.
     CutHost,
     /// Nothing from the other hosts reaches the primary's host.
@@ -64,34 +76,10 @@ pub enum Kind {
     /// Slots of a cluster move, one after the other.
     MoveSlots,
     /// Moves of slots stay where they are until the fault ends.
-    LeaveSlots,
+    LeaveSlots
 }
 
 impl Kind {
-    pub const ALL: [Kind; 21] = [
-        Kind::CutHost,
-        Kind::CutToHost,
-        Kind::CutFromHost,
-        Kind::CutWithClient,
-        Kind::CutPair,
-        Kind::CutJudges,
-        Kind::CutPairFromJudges,
-        Kind::CutPairThenPrimary,
-        Kind::StopPrimary,
-        Kind::StopReplica,
-        Kind::StopJudge,
-        Kind::StopClient,
-        Kind::KillPrimary,
-        Kind::KillPair,
-        Kind::FillDisk,
-        Kind::StepClock,
-        Kind::OrderFailover,
-        Kind::PromoteByHand,
-        Kind::SlowPrimary,
-        Kind::MoveSlots,
-        Kind::LeaveSlots,
-    ];
-
     /// Whether a set-up has what the fault is about.
     pub fn is_of(self, world: World) -> bool {
         match self {
@@ -242,7 +230,8 @@ impl Nemesis {
         let first = self.dice.index(HOSTS - 1);
         let replicas =
             [1 + first, 2 - first].map(|n| group.start + (primary - group.start + n) % HOSTS);
-        let client = Node::Client(self.dice.index(CLIENTS));
+        let n = self.dice.index(CLIENTS);
+        let client = Node::Client(n);
         let is_judge = |node: &Node| match world {
             World::Sentinel => matches!(node, Node::Sentinel(_)),
             _ => matches!(node, &Node::Server(n) if !group.contains(&n)),
@@ -283,10 +272,7 @@ impl Nemesis {
                 let judge = self.dice.pick(&judges);
                 self.group.member(judge).process.freeze();
             }
-            Kind::StopClient => {
-                let client = self.dice.index(CLIENTS);
-                self.clients[client].child.freeze();
-            }
+            Kind::StopClient => self.clients[n].child.freeze(),
             Kind::KillPrimary => self.group.servers[primary].process.kill(),
             Kind::KillPair => {
                 for server in [primary, replicas[0]] {
@@ -319,11 +305,9 @@ impl Nemesis {
 
     fn move_slots(&mut self, kind: Kind) {
         for key in KEYS {
-            let extents = [Extent::Begun, Extent::KeyMoved];
-            let extents = if kind == Kind::MoveSlots { [Extent::Ended; 2] } else { extents };
-            let extent = self.dice.pick(&extents);
+            let steps = if kind == Kind::MoveSlots { 3 } else { 1 + self.dice.below(2) };
             // What is not done is left to `end_moves`.
-            let _ = self.group.move_slot(&self.net, key, &self.primaries, extent);
+            let _ = self.group.move_slot(&self.net, key, &self.primaries, steps);
             park_timeout(self.dice.millis(100));
         }
     }
