@@ -41,8 +41,8 @@ const HANGS: Duration = Duration::from_mins(1);
 /// Locks of each set-up; each client has a task for each.
 pub const KEYS: [&str; 5] = ["queue", "blocking", "fair", "write", "elect"];
 
-/// Works at one URL, or with quorum locks at several, until the file `stop` exists. Each acquire waits for `replicas` replicas ([`Lock::replicas`]), and no renewal
-/// does; 0: no acquire does.
+/// Works at one URL, or with quorum locks at several, until the file `stop` exists. Each acquire waits for `replicas`
+/// replicas ([`Lock::replicas`]), and no renewal does; 0: no acquire does.
 pub fn run(args: &[String]) {
     let [url, seed, replicas, stop] = args else { panic!("four arguments: {args:?}") };
     let (seed, replicas) = (seed.parse().expect("a seed"), replicas.parse().expect("a number"));
