@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use dlock_client::{Client, Election, Error, ErrorKind, Hold, Lock, Released, Wait};
+use dlock_client::{Client, Election, Error, ErrorKind, Lock, Lost, QuorumLock, Released, Wait};
 use dlock_testing::Dice;
 use tokio::time::{sleep, timeout};
 
@@ -39,10 +39,10 @@ const PROBE: Duration = Duration::from_millis(100);
 const HANGS: Duration = Duration::from_mins(1);
 
 /// Locks of each set-up; each client has a task for each.
-const KEYS: [&str; 5] = ["queue", "blocking", "fair", "write", "elect"];
+pub const KEYS: [&str; 5] = ["queue", "blocking", "fair", "write", "elect"];
 
-/// Works until the file `stop` exists. Each acquire waits for `replicas` replicas ([`Lock::replicas`]), and no renewal
-/// does; 0: no acquire does.
+/// Works at one URL, or with quorum locks at several, until the file `stop` exists. Each acquire waits for `replicas`
+/// replicas ([`Lock::replicas`]), and no renewal does; 0: no acquire does.
 pub fn run(args: &[String]) {
     let [url, seed, replicas, stop] = args else { panic!("four arguments: {args:?}") };
     let (seed, replicas) = (seed.parse().expect("a seed"), replicas.parse().expect("a number"));
@@ -57,14 +57,17 @@ async fn work(url: &str, seed: u64, replicas: u32, stop: &Path) {
         .response_timeout(Duration::from_millis(500))
         .connect_timeout(Duration::from_secs(1))
         .retry_for(Duration::from_secs(3));
-    let client = loop {
-        match builder.clone().connect(url).await {
-            Ok(client) => break client,
-            Err(error) if error.kind() == ErrorKind::Invalid => panic!("{error}"),
-            // The group is not up yet.
-            Err(_) => sleep(SAMPLE).await,
-        }
-    };
+    let mut clients = Vec::new();
+    for url in url.split(' ') {
+        clients.push(loop {
+            match builder.clone().connect(url).await {
+                Ok(client) => break client,
+                Err(error) if error.kind() == ErrorKind::Invalid => panic!("{error}"),
+                // The group is not up yet.
+                Err(_) => sleep(SAMPLE).await,
+            }
+        });
+    }
     let is_over = Arc::new(AtomicBool::new(false));
     let mut tasks = Vec::new();
     // An election has no such option.
@@ -72,14 +75,14 @@ async fn work(url: &str, seed: u64, replicas: u32, stop: &Path) {
     let keys = KEYS.into_iter().filter(|&key| has_elections || key != "elect");
     for (n, key) in keys.enumerate() {
         let worker = Worker {
-            wanted: Wanted::new(&client, key, replicas),
+            wanted: Wanted::new(&clients, key, replicas),
             key,
             dice: Dice::part(seed, n as u64),
             is_over: is_over.clone(),
         };
         tasks.push(tokio::spawn(worker.run()));
     }
-    tasks.push(tokio::spawn(probe(client.clone(), seed, replicas, is_over.clone())));
+    tasks.push(tokio::spawn(probe(clients.clone(), seed, replicas, is_over.clone())));
     while !stop.exists() {
         sleep(PROBE).await;
     }
@@ -88,23 +91,24 @@ async fn work(url: &str, seed: u64, replicas: u32, stop: &Path) {
         timeout(HANGS, task).await.expect("a call does not hang").expect("a task does not fail");
     }
     // The history is complete: what happens to the connections does not matter.
-    let _ = timeout(PATIENCE, client.close()).await;
+    for client in clients {
+        let _ = timeout(PATIENCE, client.close()).await;
+    }
 }
 
 /// Takes fresh locks, so that the nemesis knows when locks are granted again.
-async fn probe(client: Client, seed: u64, replicas: u32, is_over: Arc<AtomicBool>) {
+async fn probe(clients: Vec<Client>, seed: u64, replicas: u32, is_over: Arc<AtomicBool>) {
     for n in 0_u64.. {
         if is_over.load(Ordering::SeqCst) {
             return;
         }
-        let lock = client.lock(format!("probe-{seed}-{n}"));
-        let lock = with_replicas(lock, replicas);
+        let lock = Wanted::new(&clients, &format!("probe-{seed}-{n}"), replicas);
         let invoked = monotonic();
-        match lock.try_acquire().await {
-            Ok(Some(guard)) => {
+        match lock.acquire(Duration::ZERO).await {
+            Ok(Some(held)) => {
                 println!("probe {invoked} {}", monotonic());
                 // Its lease ends it otherwise.
-                let _ = guard.release().await;
+                let _ = held.release.await;
             }
             Ok(None) => println!("refused probe held"),
             Err(error) => println!("refused probe {}", kind_of(&error)),
@@ -126,13 +130,37 @@ fn kind_of(error: &Error) -> String {
 enum Wanted {
     Lock(Lock),
     Election(Election),
+    Quorum(QuorumLock),
 }
 
 /// A hold, and its release. Dropping the release releases it, too.
-type Held = (Hold, Pin<Box<dyn Future<Output = Result<Released, Error>> + Send>>);
+struct Held {
+    token: u64,
+    valid_for: Box<dyn Fn() -> Duration + Send>,
+    lost_now: Box<dyn Fn() -> Option<Lost> + Send>,
+    release: Pin<Box<dyn Future<Output = Result<Released, Error>> + Send>>,
+}
+
+/// Of a guard and what ends it.
+macro_rules! held {
+    ($guard:expr, $release:ident) => {
+        $guard.map(|guard| {
+            let (one, other) = (guard.hold(), guard.hold());
+            Held {
+                token: one.token(),
+                valid_for: Box::new(move || one.valid_for()),
+                lost_now: Box::new(move || other.lost_now()),
+                release: Box::pin(guard.$release()),
+            }
+        })
+    };
+}
 
 impl Wanted {
-    fn new(client: &Client, key: &str, replicas: u32) -> Wanted {
+    fn new(clients: &[Client], key: &str, replicas: u32) -> Wanted {
+        let [client] = clients else {
+            return Wanted::Quorum(QuorumLock::new(clients.iter().cloned(), key));
+        };
         let lock = match key {
             "blocking" => client.lock(key).wait(Wait::Blocking),
             "fair" => client.fair_lock(key),
@@ -143,16 +171,13 @@ impl Wanted {
         Wanted::Lock(with_replicas(lock, replicas))
     }
 
-    async fn acquire(&self) -> Result<Option<Held>, Error> {
+    async fn acquire(&self, time: Duration) -> Result<Option<Held>, Error> {
         Ok(match self {
-            Wanted::Lock(lock) => {
-                let guard = lock.acquire_timeout(PATIENCE).await?;
-                guard.map(|guard| (guard.hold(), Box::pin(guard.release()) as _))
-            }
-            Wanted::Election(election) => {
-                let leader = election.campaign_timeout(PATIENCE).await?;
-                leader.map(|leader| (leader.hold(), Box::pin(leader.resign()) as _))
-            }
+            Wanted::Lock(lock) if time.is_zero() => held!(lock.try_acquire().await?, release),
+            Wanted::Lock(lock) => held!(lock.acquire_timeout(time).await?, release),
+            Wanted::Election(election) => held!(election.campaign_timeout(time).await?, resign),
+            Wanted::Quorum(lock) if time.is_zero() => held!(lock.try_acquire().await?, release),
+            Wanted::Quorum(lock) => held!(lock.acquire_timeout(time).await?, release),
         })
     }
 }
@@ -169,7 +194,7 @@ impl Worker {
     async fn run(mut self) {
         while !self.is_over.load(Ordering::SeqCst) {
             let invoked = monotonic();
-            match self.wanted.acquire().await {
+            match self.wanted.acquire(PATIENCE).await {
                 Ok(Some(held)) => self.hold(held, invoked).await,
                 Ok(None) => println!("refused {} held", self.key),
                 Err(error) => {
@@ -182,7 +207,7 @@ impl Worker {
     }
 
     /// Holds it for up to three leases, and writes down what the client believed.
-    async fn hold(&mut self, (view, release): Held, invoked: Nanos) {
+    async fn hold(&mut self, held: Held, invoked: Nanos) {
         let answered = monotonic();
         // Half of the holds are short, so that there are many.
         let most = if self.dice.one_in(2) { LEASE / 10 } else { LEASE * 3 };
@@ -191,13 +216,13 @@ impl Worker {
             key: self.key.to_owned(),
             invoked,
             answered,
-            token: view.token(),
+            token: held.token,
             ..history::Hold::default()
         };
         let mut next_write = answered;
         let is_valid = loop {
             let now = monotonic();
-            let valid = view.valid_for();
+            let valid = (held.valid_for)();
             if valid.is_zero() {
                 break false;
             }
@@ -212,13 +237,13 @@ impl Worker {
             sleep(SAMPLE).await;
         };
         record.how = if is_valid {
-            match release.await {
+            match held.release.await {
                 Ok(Released::Gone { reason, .. }) => format!("lost:{reason:?}"),
                 Ok(_) => "released".to_owned(),
                 Err(error) => format!("unknown:{}", kind_of(&error)),
             }
         } else {
-            view.lost_now().map_or("lost:".to_owned(), |how| format!("lost:{how:?}"))
+            (held.lost_now)().map_or("lost:".to_owned(), |how| format!("lost:{how:?}"))
         };
         record.ended = monotonic();
         println!("{record}");

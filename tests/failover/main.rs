@@ -1,15 +1,17 @@
-//! Failovers of real servers with Sentinels, in network namespaces: faults from a seed, and a judge of what the clients
-//! believed. Each set-up has three hosts with a server and a Sentinel each, and three clients that are processes of
-//! their own. Needs root and iproute2.
+//! Failovers of real servers, in network namespaces: faults from a seed, and a judge of what the clients believed. Each
+//! set-up has three clients that are processes of their own. Needs root and iproute2.
 //!
 //! ```text
-//! make failover SECONDS=600 SEED=7 PROFILE=holds,default SETUPS=4 FAULT=
+//! make failover SECONDS=600 SEED=7 WORLD=sentinel PROFILE=holds REPLICAS=1 SETUPS=4 FAULT=
 //! ```
 //!
+//! - `WORLD=sentinel`: three hosts with a server and a Sentinel each. `cluster`: two primaries with two replicas each,
+//!   and a third that votes; slots move. `quorum`: three servers, and clients with quorum locks.
 //! - `PROFILE=holds`: clients that count a grant or renewal only when a replica has it, servers that write only with a
 //!   replica, a quarantine of one lease. An overlap is a failure, and so are a refused write, a
-//!   wrong order of tokens, and a fault after which a client gets no lock.
-//!   `default`: none of these; overlaps are expected.
+//!   wrong order of tokens, and a fault after which a client gets no lock. `default`: none of these; overlaps are
+//!   expected. Of a quorum lock only the quarantine is there.
+//! - `REPLICAS=` replicas must confirm; default 1. With 2, all servers keep their data, and a lost hold is a failure.
 //! - `FAULT=` takes one part of the profile away, and the run fails if the judge finds no overlap: `profile-off` (plain
 //!   clients), `renewal-unconfirmed` (only acquires wait for a replica), `quarantine-0`. The run ends at the first
 //!   overlap.
@@ -25,6 +27,7 @@
 )]
 
 mod client;
+mod cluster;
 mod group;
 mod history;
 mod judge;
@@ -34,8 +37,9 @@ mod report;
 
 use std::{
     env, fs,
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
-    process::ExitCode,
+    process::{Command, ExitCode},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -44,9 +48,13 @@ use std::{
 use history::{History, Nanos};
 use judge::{Rule, Verdicts};
 use nemesis::{Kind, Nemesis};
+use net::{HOSTS, World};
 
 /// The argument that makes this program a client process.
 const CLIENT: &str = "--client";
+
+/// Set in this program's own namespace of mounts.
+const MOUNTED: &str = "DLOCK_FAILOVER_MOUNTED";
 
 /// Default number of set-ups.
 const SETUPS: usize = 4;
@@ -63,6 +71,7 @@ static IS_OVER: AtomicBool = AtomicBool::new(false);
 /// How a run is built.
 #[derive(Clone, Debug)]
 struct Plan {
+    world: World,
     seed: u64,
     time: Duration,
     kinds: Vec<Kind>,
@@ -70,36 +79,52 @@ struct Plan {
     replicas: u32,
     quarantine_ms: u64,
     /// What follows the URL of the clients.
-    url_parameters: &'static str,
+    url_parameters: String,
     /// See [`client::run`].
     replicas_of_grants: u32,
+    /// See [`Nemesis`].
+    step_ms: u64,
     /// Stop at the first overlap.
     is_planted: bool,
 }
 
 impl Plan {
     /// A profile without or with a planted fault; `None`: no such name.
-    fn new(profile: &str, fault: &str) -> Option<Plan> {
+    fn new(world: &str, profile: &str, replicas: u32, fault: &str) -> Option<Plan> {
+        let world = match world {
+            "" | "sentinel" => World::Sentinel,
+            "cluster" => World::Cluster,
+            "quorum" => World::Quorum,
+            _ => return None,
+        };
+        let mut kinds = Kind::ALL.to_vec();
+        kinds.retain(|kind| kind.is_of(world));
         let mut plan = Plan {
+            world,
             seed: 0,
             time: Duration::ZERO,
-            kinds: Kind::ALL.to_vec(),
-            replicas: 1,
+            kinds,
+            replicas,
             // One lease: the least that the profile allows.
             quarantine_ms: 2_000,
-            url_parameters: "?replicas=1",
+            url_parameters: format!("?replicas={replicas}"),
             replicas_of_grants: 0,
+            // Together less than the quarantine, which hides it; no matter if each replica knows each token.
+            step_ms: if replicas as usize == HOSTS - 1 { 1_800_000 } else { 900 },
             is_planted: !fault.is_empty(),
         };
+        if world == World::Quorum {
+            (plan.url_parameters, plan.replicas) = (String::new(), 0);
+        }
         match (profile, fault) {
             ("holds", "") => {}
-            ("holds", "profile-off") => plan.url_parameters = "",
+            ("holds", "profile-off") => plan.url_parameters.clear(),
             ("holds", "renewal-unconfirmed") => {
-                (plan.url_parameters, plan.replicas_of_grants) = ("", 1);
+                (plan.url_parameters, plan.replicas_of_grants) = (String::new(), replicas);
             }
             ("holds", "quarantine-0") => plan.quarantine_ms = 0,
             ("default", "") => {
-                (plan.url_parameters, plan.replicas, plan.quarantine_ms) = ("", 0, 0);
+                (plan.url_parameters, plan.replicas, plan.quarantine_ms) = (String::new(), 0, 0);
             }
             _ => return None,
         }
@@ -119,10 +144,18 @@ fn main() -> ExitCode {
         println!("failover: not without SECONDS (make failover)");
         return ExitCode::SUCCESS;
     };
-    let (profile, fault) = (setting("PROFILE"), setting("FAULT"));
+    // The file systems of the servers vanish with this program.
+    if env::var_os(MOUNTED).is_none() {
+        let program = env::current_exe().expect("a path of this program");
+        let mut command = Command::new("unshare");
+        let error = command.arg("--mount").arg(program).env(MOUNTED, "").exec();
+        panic!("unshare (util-linux): {error}");
+    }
+    let (world, profile, fault) = (setting("WORLD"), setting("PROFILE"), setting("FAULT"));
     let profile = if profile.is_empty() { "holds" } else { &profile };
-    let Some(mut plan) = Plan::new(profile, &fault) else {
-        eprintln!("no PROFILE={profile} with FAULT={fault}");
+    let replicas = setting("REPLICAS").parse().unwrap_or(1);
+    let Some(mut plan) = Plan::new(&world, profile, replicas, &fault) else {
+        eprintln!("no WORLD={world} with PROFILE={profile} and FAULT={fault}");
         return ExitCode::FAILURE;
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -139,8 +172,11 @@ fn main() -> ExitCode {
     }
     let setups = setting("SETUPS").parse().unwrap_or(SETUPS);
     println!(
-        "failover: profile {profile}, fault {fault:?}, seed {}, {setups} set-ups, {seconds} s",
-        plan.seed
+        "failover: {:?} of {}, profile {profile}, replicas {}, fault {fault:?}, seed {}, {setups} set-ups, {seconds} s",
+        plan.world,
+        dlock_testing::Binary::default().path(),
+        plan.replicas,
+        plan.seed,
     );
     net::delete_leftovers();
     end_at_ctrl_c();
@@ -154,7 +190,8 @@ fn main() -> ExitCode {
         ("holds", _) => {
             let is_served = found.outages.iter().all(|outage| outage.recovery > 0);
             let rules = [Rule::Overlap, Rule::TokenOrder, Rule::RefusedWrite];
-            is_served && !rules.into_iter().any(has)
+            let is_kept = (plan.replicas as usize) < HOSTS - 1 || !has(Rule::LostHold);
+            is_served && is_kept && !rules.into_iter().any(has)
         }
         _ => true,
     };

@@ -14,18 +14,33 @@ use dlock_testing::{Dice, Guarded};
 
 use super::{
     HEALS, POLL, Plan,
-    group::{self, Group, NAME},
+    client::KEYS,
+    group::{self, Group},
     history::Nanos,
     monotonic,
-    net::{CLIENTS, HOSTS, Net, Node},
+    net::{CLIENTS, HOSTS, Net, Node, World},
 };
 
 /// Enough for the Sentinels to promote a replica.
 const PROMOTION: Duration = Duration::from_millis(2_500);
 
-/// A kind of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident),*) => {
+        /// A kind of fault. Of the groups of a cluster it meets one. *Judges* decide on primaries: the Sentinels, or
+        /// the nodes of other groups. The servers of a quorum lock do not talk to each other: clients count as other
+        /// hosts there.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Kind {
+            $($(#[$doc])* $kind),*
+        }
+
+        impl Kind {
+            pub const ALL: &[Kind] = &[$(Kind::$kind),*];
+        }
+    };
+}
+
+kinds! {
     /// The primary's host and the other hosts do not reach each other.
     CutHost,
     /// Nothing from the other hosts reaches the primary's host.
@@ -36,43 +51,48 @@ pub enum Kind {
     CutWithClient,
     /// The hosts of the primary and of one replica are apart from the third, and from all clients but one.
     CutPair,
-    /// The primary and the Sentinels do not reach each other; its replicas and the clients reach it.
-    CutSentinels,
-    /// The primary and one replica do not reach the Sentinels and the other replica.
-    CutPairFromSentinels,
+    /// The primary and the judges do not reach each other; its replicas and the clients reach it.
+    CutJudges,
+    /// The primary and one replica do not reach the judges and the other replica.
+    CutPairFromJudges,
     /// First the same, with one client at the side of the primary. Then the replica is back, and the primary and the
     /// client are alone: the replica goes over to a new primary that knows none of the latest grants.
     CutPairThenPrimary,
     StopPrimary,
     StopReplica,
-    StopSentinel,
+    StopJudge,
     StopClient,
     KillPrimary,
+    /// The primary and a replica.
+    KillPair,
+    /// The file system of the primary or of a replica is full.
+    FillDisk,
+    /// The wall clock of the primary or of a replica jumps.
+    StepClock,
     OrderFailover,
     /// An operator promotes a replica, while the primary goes on with the other one.
     PromoteByHand,
     SlowPrimary,
+    /// Slots of a cluster move, one after the other.
+    MoveSlots,
+    /// Moves of slots stay where they are until the fault ends.
+    LeaveSlots
 }
 
 impl Kind {
-    pub const ALL: [Kind; 16] = [
-        Kind::CutHost,
-        Kind::CutToHost,
-        Kind::CutFromHost,
-        Kind::CutWithClient,
-        Kind::CutPair,
-        Kind::CutSentinels,
-        Kind::CutPairFromSentinels,
-        Kind::CutPairThenPrimary,
-        Kind::StopPrimary,
-        Kind::StopReplica,
-        Kind::StopSentinel,
-        Kind::StopClient,
-        Kind::KillPrimary,
-        Kind::OrderFailover,
-        Kind::PromoteByHand,
-        Kind::SlowPrimary,
-    ];
+    /// Whether a set-up has what the fault is about.
+    pub fn is_of(self, world: World) -> bool {
+        match self {
+            Kind::MoveSlots | Kind::LeaveSlots => world == World::Cluster,
+            Kind::CutJudges
+            | Kind::CutPairFromJudges
+            | Kind::CutPairThenPrimary
+            | Kind::StopJudge
+            | Kind::OrderFailover
+            | Kind::PromoteByHand => world != World::Quorum,
+            _ => true,
+        }
+    }
 }
 
 /// A client process and the part of its history that was read.
@@ -127,25 +147,29 @@ pub struct Nemesis {
     episodes: File,
     stop: PathBuf,
     /// The primary of the last whole group.
-    primary: usize,
+    /// See [`Group::whole`].
+    primaries: Vec<usize>,
+    /// How far a wall clock may jump, in milliseconds.
+    step: u64,
 }
 
 impl Nemesis {
     /// Starts set-up `n`, with its history in `folder`; returns when all clients are served.
     pub fn start(plan: &Plan, n: usize, folder: &Path) -> Nemesis {
-        let net = Net::new(n);
+        let net = Net::new(n, plan.world);
         let group = Group::start(&net, plan, n, folder);
         let stop = folder.join("stop");
         let seed = plan.seed.wrapping_mul(1_000).wrapping_add(n as u64);
         let args = |client: usize| {
-            let url = format!("{}{}", group::url(&net), plan.url_parameters);
+            let url = format!("{}{}", group::url(&net, plan.world), plan.url_parameters);
             let seed = seed.wrapping_mul(10).wrapping_add(client as u64).to_string();
             [url, seed, plan.replicas_of_grants.to_string(), stop.display().to_string()]
         };
         let clients = (0..CLIENTS).map(|n| Process::start(&net, n, &args(n), folder)).collect();
         let episodes = new_file(folder, "episodes.log");
         let dice = Dice::new(seed);
-        let mut nemesis = Nemesis { clients, group, net, dice, episodes, stop, primary: 0 };
+        let (primaries, step) = (Vec::new(), plan.step_ms);
+        let mut nemesis = Nemesis { clients, group, net, dice, episodes, stop, primaries, step };
         assert!(nemesis.wait_served() > 0, "set-up {n} does not begin");
         nemesis
     }
@@ -154,7 +178,9 @@ impl Nemesis {
     pub fn episode(&mut self, kinds: &[Kind]) {
         let kind = self.dice.pick(kinds);
         let second = self.dice.pick(kinds);
-        let is_double = self.dice.one_in(4) && second != kind;
+        // Moves of slots alone are harmless: let there be many with another fault.
+        let of_pairs = if self.group.world == World::Cluster { 2 } else { 4 };
+        let is_double = self.dice.one_in(of_pairs) && second != kind;
         let lasts = Duration::from_millis(300) + self.dice.millis(4_200);
         let fault = monotonic();
         self.strike(kind);
@@ -164,9 +190,10 @@ impl Nemesis {
         }
         park_timeout(lasts);
         // Otherwise the Sentinels correct it.
-        if kind == Kind::PromoteByHand && !is_double && self.dice.one_in(2) {
-            for server in (0..HOSTS).filter(|&server| server != self.primary) {
-                self.group.follow(&self.net, server, self.primary);
+        let is_by_hand = kind == Kind::PromoteByHand && self.group.world == World::Sentinel;
+        if is_by_hand && !is_double && self.dice.one_in(2) {
+            for server in (0..HOSTS).filter(|&server| server != self.primaries[0]) {
+                self.group.follow(&self.net, server, self.primaries[0]);
             }
         }
         self.heal();
@@ -194,59 +221,94 @@ impl Nemesis {
     }
 
     fn strike(&mut self, kind: Kind) {
-        let primary = self.primary;
+        let world = self.group.world;
+        let primary = match world {
+            World::Quorum => self.dice.index(HOSTS),
+            _ => self.dice.pick(&self.primaries),
+        };
+        let group = world.group(primary);
         let first = self.dice.index(HOSTS - 1);
-        let replicas = [(primary + 1 + first) % HOSTS, (primary + 2 - first) % HOSTS];
-        let client = self.dice.index(CLIENTS);
-        let host = |n| [Node::Server(n), Node::Sentinel(n)];
-        let hosts = |some: &[usize]| some.iter().flat_map(|&n| host(n)).collect::<Vec<_>>();
-        let all_but =
-            |some: &[Node]| Node::all().filter(|node| !some.contains(node)).collect::<Vec<_>>();
-        let sentinels: Vec<Node> = (0..HOSTS).map(Node::Sentinel).collect();
-        let (one, others) = (host(primary), hosts(&replicas));
+        let replicas =
+            [1 + first, 2 - first].map(|n| group.start + (primary - group.start + n) % HOSTS);
+        let n = self.dice.index(CLIENTS);
+        let client = Node::Client(n);
+        let is_judge = |node: &Node| match world {
+            World::Sentinel => matches!(node, Node::Sentinel(_)),
+            _ => matches!(node, &Node::Server(n) if !group.contains(&n)),
+        };
+        let judges: Vec<Node> = world.nodes().into_iter().filter(is_judge).collect();
+        let host = |n: usize| {
+            let has_sentinel = (world == World::Sentinel).then_some(Node::Sentinel(n));
+            [Some(Node::Server(n)), has_sentinel].into_iter().flatten().collect::<Vec<_>>()
+        };
+        let all_but = |some: &[Node]| {
+            let nodes = world.nodes().into_iter();
+            nodes.filter(|node| !some.contains(node)).collect::<Vec<_>>()
+        };
+        let is_host = |node: &Node| world == World::Quorum || !matches!(node, Node::Client(_));
+        let (one, pair) = (host(primary), [host(primary), host(replicas[0])].concat());
+        let servers = [Node::Server(primary), Node::Server(replicas[0])];
+        let others: Vec<Node> = all_but(&one).into_iter().filter(is_host).collect();
+        let chosen = self.dice.pick(&[primary, replicas[0]]);
         match kind {
             Kind::CutHost => self.net.cut(&one, &others),
             Kind::CutToHost => self.net.cut_way(&others, &one),
             Kind::CutFromHost => self.net.cut_way(&one, &others),
-            Kind::CutWithClient => {
-                let side = [one[0], one[1], Node::Client(client)];
-                self.net.cut(&side, &all_but(&side));
-            }
-            Kind::CutPair => {
-                let mut side = hosts(&[primary, replicas[0]]);
-                side.push(Node::Client(client));
-                self.net.cut(&side, &all_but(&side));
-            }
-            Kind::CutSentinels => self.net.cut(&one[..1], &sentinels),
-            Kind::CutPairFromSentinels => {
-                let mut others = sentinels;
-                others.push(Node::Server(replicas[1]));
-                self.net.cut(&[one[0], Node::Server(replicas[0])], &others);
+            Kind::CutWithClient => self.cut_off(&[&one[..], &[client]].concat()),
+            Kind::CutPair => self.cut_off(&[&pair[..], &[client]].concat()),
+            Kind::CutJudges => self.net.cut(&servers[..1], &judges),
+            Kind::CutPairFromJudges => {
+                self.net.cut(&servers, &[&judges[..], &[Node::Server(replicas[1])]].concat());
             }
             Kind::CutPairThenPrimary => {
-                let side = [one[0], Node::Server(replicas[0]), Node::Client(client)];
-                self.net.cut(&side, &all_but(&side));
+                self.cut_off(&[servers[0], servers[1], client]);
                 park_timeout(PROMOTION);
                 self.net.heal();
-                let side = [one[0], Node::Client(client)];
-                self.net.cut(&side, &all_but(&side));
+                self.cut_off(&[servers[0], client]);
             }
             Kind::StopPrimary => self.group.servers[primary].process.freeze(),
             Kind::StopReplica => self.group.servers[replicas[0]].process.freeze(),
-            Kind::StopSentinel => self.group.sentinels[replicas[0]].process.freeze(),
-            Kind::StopClient => self.clients[client].child.freeze(),
+            Kind::StopJudge => {
+                let judge = self.dice.pick(&judges);
+                self.group.member(judge).process.freeze();
+            }
+            Kind::StopClient => self.clients[n].child.freeze(),
             Kind::KillPrimary => self.group.servers[primary].process.kill(),
-            Kind::OrderFailover => {
-                // A Sentinel may refuse; then the episode is a quiet one.
-                self.group.sentinels[first].ask(&format!("SENTINEL FAILOVER {NAME}"));
+            Kind::KillPair => {
+                for server in [primary, replicas[0]] {
+                    self.group.servers[server].process.kill();
+                }
             }
-            Kind::PromoteByHand => {
-                self.group.servers[replicas[0]].ask("REPLICAOF NO ONE");
+            Kind::FillDisk => self.group.servers[chosen].fill_disk(),
+            Kind::StepClock => {
+                let ms = i64::try_from(self.dice.below(2 * self.step)).unwrap_or(0);
+                let ms = ms - i64::try_from(self.step).unwrap_or(0);
+                self.group.servers[chosen].clock.shift_nanos(ms * 1_000_000);
             }
+            // Sentinels and nodes may refuse; then the episode is a quiet one.
+            Kind::OrderFailover => self.group.order_failover(replicas[0]),
+            Kind::PromoteByHand => self.group.promote(replicas[0]),
             Kind::SlowPrimary => {
                 let kbit = 40 + self.dice.below(200);
-                self.net.slow_down(Node::Server(primary), kbit);
+                self.net.slow_down(servers[0], kbit);
             }
+            Kind::MoveSlots | Kind::LeaveSlots => self.move_slots(kind),
+        }
+    }
+
+    /// Cuts these nodes off from all others.
+    fn cut_off(&mut self, side: &[Node]) {
+        let mut others = self.group.world.nodes();
+        others.retain(|node| !side.contains(node));
+        self.net.cut(side, &others);
+    }
+
+    fn move_slots(&mut self, kind: Kind) {
+        for key in KEYS {
+            let steps = if kind == Kind::MoveSlots { 3 } else { 1 + self.dice.below(2) };
+            // What is not done is left to `end_moves`.
+            let _ = self.group.move_slot(&self.net, key, &self.primaries, steps);
+            park_timeout(self.dice.millis(100));
         }
     }
 
@@ -258,6 +320,9 @@ impl Nemesis {
         for client in &mut self.clients {
             client.child.thaw();
         }
+        for server in &self.group.servers {
+            server.mend();
+        }
         self.group.revive(&self.net);
     }
 
@@ -267,13 +332,18 @@ impl Nemesis {
         let mut whole = None;
         while start.elapsed() < HEALS {
             match self.group.whole() {
-                Some(primary) if self.primary == primary && whole.is_some() => {
+                Some(primaries) if self.primaries == primaries && whole.is_some() => {
                     if self.clients.iter_mut().map(Process::probed).min() > whole {
                         return monotonic();
                     }
                 }
-                Some(primary) => (self.primary, whole) = (primary, Some(monotonic())),
-                None => whole = None,
+                Some(primaries) => (self.primaries, whole) = (primaries, Some(monotonic())),
+                None => {
+                    whole = None;
+                    // A full disk ends the process of a cluster's node, also after it was healed.
+                    self.group.revive(&self.net);
+                    self.group.end_moves(&self.net);
+                }
             }
             park_timeout(POLL);
         }

@@ -4,6 +4,7 @@
 use std::{
     fs,
     io::Write as _,
+    ops::Range,
     path::Path,
     process::{Command, Stdio},
 };
@@ -14,11 +15,41 @@ const NAMESPACES: &str = "/run/netns";
 /// What the names of our namespaces begin with; the process id follows.
 const PREFIX: &str = "dlock-failover-";
 
-/// Hosts with a server and a Sentinel each.
+/// Servers of a group: a primary and its replicas, or all servers of a quorum lock.
 pub const HOSTS: usize = 3;
 
 /// Client processes.
 pub const CLIENTS: usize = 3;
+
+/// What the servers of a set-up are to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum World {
+    /// A group, with a Sentinel on each host.
+    Sentinel,
+    /// A cluster of two groups with keys, and a third primary that votes.
+    Cluster,
+    /// The servers of a quorum lock. They do not know each other.
+    Quorum,
+}
+
+impl World {
+    pub fn servers(self) -> usize {
+        if self == World::Cluster { 2 * HOSTS + 1 } else { HOSTS }
+    }
+
+    /// The servers that replicate each other.
+    pub fn group(self, server: usize) -> Range<usize> {
+        let first = server / HOSTS * HOSTS;
+        first..self.servers().min(first + HOSTS)
+    }
+
+    pub fn nodes(self) -> Vec<Node> {
+        let sentinels = if self == World::Sentinel { HOSTS } else { 0 };
+        let servers = (0..self.servers()).map(Node::Server);
+        let others = (0..sentinels).map(Node::Sentinel).chain((0..CLIENTS).map(Node::Client));
+        servers.chain(others).collect()
+    }
+}
 
 /// A namespace with one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,11 +61,6 @@ pub enum Node {
 }
 
 impl Node {
-    pub fn all() -> impl Iterator<Item = Node> {
-        let servers = (0..HOSTS).map(Node::Server);
-        servers.chain((0..HOSTS).map(Node::Sentinel)).chain((0..CLIENTS).map(Node::Client))
-    }
-
     /// A short name, unique in its set-up.
     pub fn name(self) -> String {
         match self {
@@ -57,13 +83,14 @@ pub struct Net {
 
 impl Net {
     /// Creates the namespaces of set-up `n`, 0 to 200. Needs root.
-    pub fn new(n: usize) -> Net {
+    pub fn new(n: usize, world: World) -> Net {
+        let nodes = world.nodes();
         let prefix = format!("{PREFIX}{}-{n}-", std::process::id());
         let net = Net { prefix, subnet: n + 1, cuts: Vec::new(), slow: Vec::new() };
         let hub = net.hub();
         let mut names = vec![format!("netns add {hub}")];
         let mut links = vec!["link set lo up".to_owned()];
-        for node in Node::all() {
+        for &node in &nodes {
             let (namespace, link, address) = (net.namespace(node), node.name(), net.address(node));
             names.push(format!("netns add {namespace}"));
             links.push(format!("link add {link} type veth peer name eth0 netns {namespace}"));
@@ -77,7 +104,7 @@ impl Net {
         let forward = "echo 1 > /proc/sys/net/ipv4/ip_forward";
         let forward = command(&hub, "sh").args(["-c", forward]).status();
         assert!(forward.is_ok_and(|status| status.success()), "no routing in {hub}");
-        for node in Node::all() {
+        for node in nodes {
             let setup = [
                 "link set lo up".to_owned(),
                 format!("addr add {}/32 dev eth0", net.address(node)),

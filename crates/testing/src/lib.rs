@@ -65,6 +65,7 @@ pub use self::{
     tls::Tls,
     value::Reply,
     wait::{LIMIT, SOON, each, wait_until},
+    wallclock::WallClock,
 };
 
 /// The client library of the harness, for [`args!`].
