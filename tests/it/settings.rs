@@ -16,7 +16,7 @@ test_both_families_at_once! {
 }
 
 /// Name, default, smallest and largest value.
-const NUMBERS: [(&str, i64, i64, i64); 15] = [
+const NUMBERS: [(&str, i64, i64, i64); 17] = [
     ("dlock.default-lease-ms", 30_000, 1, 31_536_000_000),
     ("dlock.fair-grace-ms", 5_000, 0, 86_400_000),
     ("dlock.max-waiters-per-key", 10_000, 0, 100_000_000),
