@@ -356,12 +356,12 @@ impl WaitQueues {
         if self.is_deserted(waiter) {
             self.absent.remove(waiter.ask.user, (waiter.seq, slot));
         }
-        if let Some(queue) = self.queues.get_mut(waiter.queue) {
-            if let Some(more) = &mut queue.more {
-                more.makers -= u32::from(is_maker);
-                if let Some(permits) = width(waiter.ask.demand) {
-                    more.wide.remove(&(permits, slot));
-                }
+        if let Some(queue) = self.queues.get_mut(waiter.queue)
+            && let Some(more) = &mut queue.more
+        {
+            more.makers -= u32::from(is_maker);
+            if let Some(permits) = width(waiter.ask.demand) {
+                more.wide.remove(&(permits, slot));
             }
         }
     }
