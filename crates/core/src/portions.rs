@@ -1,6 +1,8 @@
 //! How much work one step does, and one turn of the loop.
 
+use crate::effects::Effects;
 use crate::ids::WaiterSlot;
+use crate::machine::Machine;
 use alloc::vec::Vec;
 
 /// The part of a large piece of work that an operation does at once; the tick does the rest.
@@ -13,6 +15,19 @@ pub(crate) const WIDE_AT_ONCE: usize = 256;
 /// Number of effects after which an operation leaves the rest to the tick, and a tick to the next one. It bounds the
 /// work of the server before it serves clients again.
 pub(crate) const WEIGHT_AT_ONCE: usize = 128;
+
+/// Number of waiters that came or left after which an operation leaves the rest to the tick, and a tick to the next one:
+/// a piece of work can be about all waiters of a key, or of a call for several keys, and have few effects.
+const MOST_MOVES: u64 = 2_048;
+
+impl Machine {
+    /// Whether a loop over pieces of work, which began when [`WaitQueues::moves`] was `begun`, leaves the rest for later.
+    ///
+    /// [`WaitQueues::moves`]: crate::queues::WaitQueues::moves
+    pub(crate) fn has_done_enough(&self, fx: &Effects, begun: u64) -> bool {
+        fx.weight() >= WEIGHT_AT_ONCE || self.waits.moves().wrapping_sub(begun) >= MOST_MOVES
+    }
+}
 
 /// Slots collected before each of them is processed.
 pub(crate) type Slots = Vec<WaiterSlot>;

@@ -78,6 +78,8 @@ pub struct WaitQueues {
     /// More dirty queues, from the first on: after a quarantine, all queues of that time.
     all_dirty: core::ops::Range<QueueId>,
     calls: u32,
+    /// Number of waiters that came, and of those that left.
+    moves: u64,
     /// Number of changes by which an owner can begin to wait for another.
     changes: u64,
     parked: usize,
@@ -112,6 +114,7 @@ impl WaitQueues {
             dirty_queues: BTreeSet::new(),
             all_dirty: QueueId::FIRST..QueueId::FIRST,
             calls: 0,
+            moves: 0,
             changes: 0,
             parked: 0,
             members: 0,
@@ -165,6 +168,11 @@ impl WaitQueues {
     /// Number of waiters in all queues.
     pub fn len(&self) -> usize {
         self.waiters.len()
+    }
+
+    /// A number that grows with each waiter that comes or leaves.
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves
     }
 
     /// A number that grows whenever an owner can have begun to wait for another.
@@ -264,6 +272,7 @@ impl WaitQueues {
             self.lengths.grow(queue.len);
             queue.len += 1;
         }
+        self.moves = self.moves.wrapping_add(1);
         self.count_in(slot);
         self.note_present(slot);
         self.mark_unsaved(slot);
@@ -288,6 +297,7 @@ impl WaitQueues {
         self.mark_unsaved(slot);
         self.pass_first_present(slot);
         let waiter = self.waiters.remove(slot)?;
+        self.moves = self.moves.wrapping_add(1);
         self.unlink_from(slot, waiter.queue, waiter.prev, waiter.next);
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
             if queue.len == 0 && queue.matters_to_value() {

@@ -6,7 +6,7 @@ use crate::ids::{ALONE, GroupId, HoldId, HoldRef, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::machine::{End, Machine};
 use crate::observe::GivesUp;
-use crate::portions::{AT_ONCE, Slots, WEIGHT_AT_ONCE};
+use crate::portions::{AT_ONCE, Slots};
 use crate::queues::waiter::{Queue, WaitState, Waiter, WaiterId};
 use crate::state::hold::{Hold, NO_CLIENT};
 use crate::state::resource::Resource;
@@ -52,8 +52,9 @@ impl Machine {
         if !self.regime.may_end() || turn.keys.reach() == Reach::OneSlot {
             return;
         }
+        let begun = self.waits.moves();
         for _ in 0..AT_ONCE {
-            if turn.fx.weight() >= WEIGHT_AT_ONCE || !self.process_one_left_behind(turn) {
+            if self.has_done_enough(turn.fx, begun) || !self.process_one_left_behind(turn) {
                 break;
             }
         }

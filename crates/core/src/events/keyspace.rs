@@ -100,8 +100,9 @@ impl Machine {
 
     /// Starts to apply a flush or a swap. The tick continues.
     fn flush_some(&mut self, turn: &mut Turn<'_>) {
+        let begun = self.waits.moves();
         for _ in 0..self.wide_at_once {
-            if turn.fx.weight() >= WEIGHT_AT_ONCE || !self.flush_one(turn) {
+            if self.has_done_enough(turn.fx, begun) || !self.flush_one(turn) {
                 break;
             }
         }
@@ -194,8 +195,9 @@ impl Machine {
         if !self.regime.may_end() || is_limited {
             return;
         }
+        let begun = self.waits.moves();
         for _ in 0..AT_ONCE {
-            if turn.fx.weight() >= WEIGHT_AT_ONCE || !self.drain_one(turn) {
+            if self.has_done_enough(turn.fx, begun) || !self.drain_one(turn) {
                 break;
             }
         }

@@ -5,7 +5,6 @@ use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::observe::GivesUp;
-use crate::portions::WEIGHT_AT_ONCE;
 use crate::regime::Gate;
 use crate::store::{Lookup, Reach};
 use crate::time::{Instant, LeaseInstant, Now};
@@ -34,7 +33,7 @@ pub enum Progress {
 /// The kinds of work that the machine does without a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Task {
-    /// Blocked calls whose time is over, or whose server became a replica, get their answer.
+    /// Blocked calls whose time is over get their answer.
     EndWait,
     /// The quarantine ends; the epoch of a promotion, or a record level, reaches all keys.
     BeginService,
@@ -50,7 +49,7 @@ enum Task {
     EndLease,
     /// All waits are searched for cycles.
     Search,
-    /// Memory of tables and requests that are gone is freed.
+    /// The tables of before a demotion are emptied: their calls are answered. Memory that is not needed is freed.
     Reclaim,
 }
 
@@ -81,12 +80,13 @@ impl Machine {
     /// then checks [`Machine::wants_to_write`], asks the server, and calls again.
     pub fn tick(&mut self, turn: &mut Turn<'_>, gate: Gate, budget: usize) -> Progress {
         self.set_gate(gate, turn.now.mono);
+        let begun = self.waits.moves();
         for _ in 0..budget {
             self.pieces = self.pieces.wrapping_add(1);
             if !Task::in_order(self.pieces).any(|task| self.may_run(task) && self.run(task, turn)) {
                 return Progress::Done;
             }
-            if turn.fx.weight() >= WEIGHT_AT_ONCE {
+            if self.has_done_enough(turn.fx, begun) {
                 break;
             }
         }
@@ -109,7 +109,7 @@ impl Machine {
     /// Does one piece of work of this kind; `false` if nothing of it is due.
     fn run(&mut self, task: Task, turn: &mut Turn<'_>) -> bool {
         match task {
-            Task::EndWait => self.run_out_one(turn) || self.answer_former(turn.fx),
+            Task::EndWait => self.run_out_one(turn),
             Task::BeginService => {
                 self.end_quarantine(turn.now)
                     || self.raise_level(turn.fx)
@@ -127,7 +127,7 @@ impl Machine {
             Task::Depart => self.process_one_left_behind(turn),
             Task::EndLease => self.end_lease_of_one(turn),
             Task::Search => self.search_late(turn.now),
-            Task::Reclaim => self.reclaim_some(turn.now),
+            Task::Reclaim => self.answer_former(turn.fx) || self.reclaim_some(turn.now),
         }
     }
 
@@ -138,10 +138,7 @@ impl Machine {
             return None;
         }
         match task {
-            Task::EndWait => {
-                let has_answers = self.has_former();
-                at_once(has_answers).or_else(|| self.waits.timeouts.next().map(Instant))
-            }
+            Task::EndWait => self.waits.timeouts.next().map(Instant),
             Task::BeginService => {
                 let is_due = self.regime.has_old_entries()
                     || self.regime.awaits_writes()
@@ -205,7 +202,7 @@ impl Machine {
     }
 
     fn next_reclaim(&self, now: Now) -> Option<Instant> {
-        if self.has_debris() {
+        if self.has_former() || self.has_debris() {
             return Some(now.mono);
         }
         if self.regime.clock().is_paused() {
@@ -268,8 +265,9 @@ impl Machine {
             }
             return;
         }
+        let begun = self.waits.moves();
         for _ in 0..crate::portions::AT_ONCE {
-            if turn.fx.weight() >= WEIGHT_AT_ONCE
+            if self.has_done_enough(turn.fx, begun)
                 || !(self.end_awaited_lease(turn) || self.end_lease_of_one(turn))
             {
                 return;

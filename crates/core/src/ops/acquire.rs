@@ -118,7 +118,7 @@ impl Machine {
         if too_wide.is_some() {
             return too_wide;
         }
-        if let Some(fault) = self.too_many_holds(step, resource, owner, demand) {
+        if let Some(fault) = self.too_many_holds(step, resource, &terms, wait_state) {
             return Some(fault);
         }
         let goes_first = goes_first(resource, owner, demand);
@@ -157,21 +157,24 @@ impl Machine {
         Some(Outcome::Null)
     }
 
-    /// `LIMIT` for a reader, or for permits, if the key has as many holds as one key can have. An owner that waits
-    /// already is served.
+    /// `LIMIT` for a reader, or for permits, if the key has as many holds as one key can have. A call that takes over
+    /// the position of its owner in the queue is served.
     fn too_many_holds(
         &self,
         step: &Step<'_>,
         resource: &Resource,
-        owner: &[u8],
-        demand: Demand,
+        terms: &Terms<'_>,
+        wait_state: Option<WaitState>,
     ) -> Option<Outcome> {
+        let demand = terms.demand;
         let is_one_of_many = matches!(demand, Demand::Rw(Mode::Read) | Demand::Permits { .. });
         let holds = resource.others().filter(|_| is_one_of_many).map_or(0, Holds::len);
-        if holds < self.settings.max_holds_per_key
-            || holds == 0
-            || self.waits.waiter_at(step.key, owner).is_some()
-        {
+        if holds == 0 || holds < self.settings.max_holds_per_key {
+            return None;
+        }
+        let place = wait_state.and_then(|_| self.waits.waiter_at(step.key, terms.owner));
+        let place = place.and_then(|slot| self.waits.get(slot));
+        if place.is_some_and(|waiter| waiter.ask.demand.keeps_position_for(demand)) {
             return None;
         }
         let key = quoted(step.key.name);

@@ -88,12 +88,7 @@ impl Machine {
         queue: Option<QueueId>,
         more: usize,
     ) -> Result<(), Outcome> {
-        let mut here = queue.and_then(|queue| self.waits.queue(queue)).map_or(0, |queue| queue.len);
-        if here >= self.settings.max_waiters_per_key
-            && let Some(queue) = queue
-        {
-            here = self.waits.len_of(queue);
-        }
+        let here = queue.and_then(|queue| self.waits.queue(queue)).map_or(0, |queue| queue.len);
         let (most, setting) = if here >= self.settings.max_waiters_per_key {
             (here, "dlock.max-waiters-per-key")
         } else if !self.make_room(more) {

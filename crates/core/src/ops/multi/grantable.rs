@@ -176,7 +176,6 @@ impl Machine {
             let is_counted = resource.hold(id).map(|hold| hold.count) != before;
             return (outcome, if is_counted { Taken::Entered } else { Taken::Known });
         }
-        // A queue in which all entries are gone needs no holder: a new waiter learns the holder when it joins.
         step.overtakes = self.waits.queue_of(step.key).filter(|&id| self.waits.len_of(id) > 0);
         (self.grant_caller(step, resource, terms), Taken::New)
     }

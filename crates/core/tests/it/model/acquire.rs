@@ -20,7 +20,8 @@ impl Model {
         let waits = blocks || call.queue_ms.is_some();
         let place = self.queues[k].iter().position(|place| place.owner == owner);
         let is_full = self.readers[k].len() >= self.settings.holds;
-        if mode == Mode::Read && is_full && place.is_none() {
+        let keeps = place.is_some_and(|at| waits && self.queues[k][at].mode == mode);
+        if mode == Mode::Read && is_full && !keeps {
             return Some(Answer::Error("LIMIT"));
         }
         let goes_first = self.goes_first(k, &owner, mode);

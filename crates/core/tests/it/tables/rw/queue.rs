@@ -168,6 +168,10 @@ fn readers_are_limited_and_waiting_ones_are_granted_together() {
          11  c7  ACQUIRE k G READ           => LIMIT
          12  c4  RELEASE k D READ           => 0
          12  c4  ACQUIRE k D READ           => LIMIT
+         # A place for another mode, or without a call that waits, is no way around the limit.
+         13  c4  ACQUIRE k D WRITE QUEUE 50 => null
+         13  c4  ACQUIRE k D READ QUEUE 50  => LIMIT
+         13  c4  ACQUIRE k D READ           => LIMIT
     ");
 }
 
