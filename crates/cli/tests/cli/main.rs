@@ -21,6 +21,7 @@ mod run;
 mod servers;
 mod show;
 mod signals;
+mod targets;
 mod terminal;
 mod tmux;
 mod top;
