@@ -17,6 +17,7 @@ mod once;
 mod pages;
 mod ping;
 mod prometheus;
+mod redis_exporter;
 mod run;
 mod servers;
 mod show;
