@@ -4,7 +4,6 @@ mod dev;
 mod run;
 mod scrape;
 mod see;
-mod size;
 mod time;
 
 use std::ffi::OsString;
@@ -17,7 +16,6 @@ pub use self::dev::Dev;
 pub use self::run::Run;
 pub use self::scrape::{Exporter, Metrics, Scraping};
 pub use self::see::{Completions, Doctor, Graph, Log, Man, Ping, Shell, Watch, Why};
-pub use self::size::Size;
 use self::time::interval;
 
 /// Run programs under locks in Redis or Valkey; inspect these locks; free them.
@@ -104,8 +102,6 @@ pub enum Command {
     Exporter(Exporter),
     /// Start a throw-away server with the module, for tests and first steps
     Dev(Dev),
-    /// Compute connections, memory and processor time for a number of workers and locks
-    Size(Size),
     /// Print completions for a shell
     Completions(Completions),
     /// Write the manual pages into a folder
@@ -128,7 +124,6 @@ impl Command {
             Self::Graph(args) => args.json,
             Self::Log(args) => args.json,
             Self::Dev(args) => args.json,
-            Self::Size(args) => args.json,
             Self::Run(_)
             | Self::Top(_)
             | Self::Metrics(_)

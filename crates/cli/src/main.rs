@@ -16,7 +16,6 @@ mod pages;
 mod ping;
 mod run;
 mod show;
-mod size;
 mod table;
 mod text;
 mod top;
@@ -71,7 +70,6 @@ async fn carry_out(cli: &Cli) -> Result<Ending, Failure> {
         }
         Command::Doctor(args) => return doctor::doctor(&cli.tls, &cli.url, args).await,
         Command::Dev(args) => return dev::dev(args).await,
-        Command::Size(args) => return size::size(args),
         Command::Completions(args) => return pages::completions(args),
         Command::Man(args) => return pages::man(args),
         _ => {}
@@ -99,7 +97,6 @@ async fn carry_out(cli: &Cli) -> Result<Ending, Failure> {
         | Command::Ping(_)
         | Command::Doctor(_)
         | Command::Dev(_)
-        | Command::Size(_)
         | Command::Completions(_)
         | Command::Man(_) => {}
     }

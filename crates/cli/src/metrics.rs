@@ -6,6 +6,7 @@ mod read;
 mod scrape;
 mod serve;
 mod table;
+mod targets;
 #[cfg(test)]
 mod tests;
 

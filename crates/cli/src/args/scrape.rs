@@ -25,12 +25,18 @@ pub struct Metrics {
 /// `dlock exporter`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-GET /metrics asks the servers and answers with their metrics; /healthz answers as long as the exporter runs. \
+GET /metrics asks the servers and answers with their metrics; /scrape?target=HOST:PORT does so for one \
+--scrape-target; /healthz answers as long as the exporter runs. \
 There is no password and no TLS: keep the default address, or put a proxy in front.")]
 pub struct Exporter {
     /// Address and port for HTTP
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9735")]
     pub listen: SocketAddr,
+
+    /// A further server, for /scrape?target=HOST:PORT; user, password, TLS and database are those of --url. May be
+    /// given several times. Other targets are refused: the exporter sends its password to no other server
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', value_parser = host_and_port)]
+    pub scrape_target: Vec<String>,
 
     /// How much to ask.
     #[command(flatten)]
@@ -47,4 +53,14 @@ pub struct Scraping {
     /// Longest time to ask the servers
     #[arg(long, value_name = "DURATION", default_value = "5", value_parser = interval)]
     pub timeout: Duration,
+}
+
+/// The name of a server without anything that has a meaning in a URL.
+fn host_and_port(text: &str) -> Result<String, String> {
+    let (host, port) = text.rsplit_once(':').ok_or("HOST:PORT is expected")?;
+    let has_port = port.parse::<u16>().is_ok_and(|port| port > 0);
+    if host.is_empty() || !has_port || host.contains(['@', '/', '?', '#']) {
+        return Err("HOST:PORT is expected, without a scheme, user or password".to_owned());
+    }
+    Ok(text.to_owned())
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use dlock_client::ClientBuilder;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -23,6 +23,7 @@ use tokio::time::{sleep, timeout};
 use super::encode::{Format, encode};
 use super::scrape::{Scrape, Scraper};
 use super::table::FAMILIES;
+use super::targets::Targets;
 use super::{first, scraper, trouble};
 use crate::args::Exporter;
 use crate::exit::{Failure, SYSTEM};
@@ -32,7 +33,7 @@ use crate::say;
 
 /// Longest time between two requests of a connection. Prometheus mostly asks once a minute, or more often.
 const REQUEST: Duration = Duration::from_secs(75);
-/// Most open connections. Prometheus needs one.
+/// Most open connections. Prometheus needs one, and one more for each target.
 const CONNECTIONS: usize = 64;
 /// Pause after a connection could not be accepted, for example because too many files are open.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -54,18 +55,17 @@ pub async fn serve(builder: ClientBuilder, url: &str, args: &Exporter) -> Result
     let mut signals = Signals::of(&which).map_err(refused)?;
     let listener = TcpListener::bind(args.listen).await.map_err(refused)?;
     let address = listener.local_addr().map_err(refused)?;
-    let exporter = Arc::new(Reporter {
-        scraper: scraper(builder, url, &args.scraping),
-        reported: Mutex::default(),
-    });
-    let start = first(&exporter.scraper, url).await?;
-    exporter.report(&start);
+    let targets = Targets::new(&builder, url, args)?;
+    let places = Arc::new(Semaphore::new(CONNECTIONS + targets.len()));
+    let main = Reporter::new(scraper(builder, url, &args.scraping));
+    let start = first(&main.scraper, url).await?;
+    main.report(&start);
+    let exporter = Arc::new(Servers { main, targets });
     // For those who asked for any free port. Nothing depends on a reader.
     let _ = writeln!(io::stdout(), "http://{address}/metrics");
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(REQUEST);
     let connections = GracefulShutdown::new();
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let accepted = async {
             // The semaphore is never closed.
@@ -95,13 +95,35 @@ pub async fn serve(builder: ClientBuilder, url: &str, args: &Exporter) -> Result
     Ok(Ending::Code(0))
 }
 
+/// What can be scraped.
+struct Servers {
+    main: Reporter,
+    targets: Targets,
+}
+
 /// A scraper that says on stderr which servers do not answer.
-struct Reporter {
+pub struct Reporter {
     scraper: Scraper,
     reported: Mutex<BTreeMap<String, String>>,
 }
 
 impl Reporter {
+    /// With nothing reported yet.
+    pub fn new(scraper: Scraper) -> Self {
+        Self { scraper, reported: Mutex::default() }
+    }
+
+    /// The answer to a request: 200 also if a server is down, because its metrics say so.
+    async fn answer(&self, headers: &HeaderMap) -> Response<Full<Bytes>> {
+        let scrape = self.scraper.scrape().await;
+        self.report(&scrape);
+        let accept = headers.get_all(ACCEPT).iter();
+        let accept: Vec<&str> = accept.filter_map(|value| value.to_str().ok()).collect();
+        let format = preferred(&accept.join(","));
+        let body = encode(&FAMILIES, &scrape.samples, format);
+        reply(StatusCode::OK, format.content_type(), body)
+    }
+
     /// Once for each change, not once for each scrape.
     fn report(&self, scrape: &Scrape) {
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,7 +140,7 @@ impl Reporter {
 }
 
 async fn answer(
-    exporter: Arc<Reporter>,
+    exporter: Arc<Servers>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -127,18 +149,14 @@ async fn answer(
         return Ok(answer);
     }
     Ok(match request.uri().path() {
-        "/metrics" => {
-            let scrape = exporter.scraper.scrape().await;
-            exporter.report(&scrape);
-            let accept = request.headers().get_all(ACCEPT).iter();
-            let accept: Vec<&str> = accept.filter_map(|value| value.to_str().ok()).collect();
-            let format = preferred(&accept.join(","));
-            let body = encode(&FAMILIES, &scrape.samples, format);
-            reply(StatusCode::OK, format.content_type(), body)
-        }
+        "/metrics" => exporter.main.answer(request.headers()).await,
+        "/scrape" => match exporter.targets.named(request.uri().query()) {
+            Ok(target) => target.answer(request.headers()).await,
+            Err(why) => reply(StatusCode::BAD_REQUEST, TEXT, why),
+        },
         "/healthz" => reply(StatusCode::OK, TEXT, "ok\n"),
         "/" => reply(StatusCode::OK, "text/html; charset=utf-8", PAGE),
-        _ => reply(StatusCode::NOT_FOUND, TEXT, "there is /metrics and /healthz\n"),
+        _ => reply(StatusCode::NOT_FOUND, TEXT, "there is /metrics, /scrape and /healthz\n"),
     })
 }
 

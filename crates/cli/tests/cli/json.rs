@@ -33,7 +33,7 @@ const ROWS: &[Row] = &[
 const OTHERS: &[&str] = &["run", "top", "completions", "man", "help", "metrics", "exporter"];
 
 /// Those that connect to no server. `dev` is tested in `dev.rs`.
-const WITHOUT_SERVER: &[&str] = &["dev", "size"];
+const WITHOUT_SERVER: &[&str] = &["dev"];
 
 /// Those that succeed only with several servers: tested in `doctor.rs`.
 const WITH_SERVERS: &[&str] = &["doctor"];
@@ -106,15 +106,6 @@ fn no_subcommand_is_left_out() {
         let help = stdout(&server, &["help", name]);
         assert!(!help.contains("--json"), "{name} has --json, and is not tested");
     }
-}
-
-#[test]
-fn size_needs_no_server() {
-    let server = Server::start();
-    let nowhere = ["--url", "redis://127.0.0.1:1", "size", "--json"];
-    let needs = one_value(&output(&server, &[&nowhere[..], &["--held", "2"]].concat()), 0);
-    assert_eq!(needs["memory"]["held-locks"], 554);
-    one_value(&output(&server, &[&nowhere[..], &["--contended", "101"]].concat()), 64);
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! `dlock metrics`, `dlock exporter`, and the script for `redis_exporter`.
+//! `dlock metrics` and `dlock exporter`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use dlock_testing::{Nodes, Reply as _, SOON, Sentinels, Server, each, redis, wait_until};
+use dlock_testing::{Nodes, Reply as _, Sentinels, Server, each, redis, wait_until};
 use nix::sys::signal::Signal;
 
 use crate::command::{Running, dlock, output, stdout};
@@ -14,9 +14,9 @@ use crate::http::{Exporter, scrape, value};
 /// What the unit tests take for INFO.
 const RECORDED: &str = include_str!("../../src/metrics/recorded.txt");
 
-const OPEN: &str = "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;q=0.5";
+pub const OPEN: &str = "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;q=0.5";
 
-fn up(server: &Server) -> String {
+pub fn up(server: &Server) -> String {
     format!("dlock_up{{server=\"127.0.0.1:{}\"}}", server.port())
 }
 
@@ -293,35 +293,4 @@ fn every_primary_of_a_cluster_is_scraped() {
     });
     nodes.node(2).start_again();
     wait_until("it to be up", || value(&exporter.scrape(), &ups[2]) == Some("1"));
-}
-
-#[test]
-fn redis_exporter_gets_the_numbers_by_a_script() {
-    let server = Server::start();
-    server.cmd(&["DLOCK.ACQUIRE", "door", "alice", "PX", "600000"]).ok();
-    let mut waiter = server.block(&["DLOCK.ACQUIRE", "door", "bob", "PX", "600000", "BLOCK", "0"]);
-    server.cmd(&["DLOCK.RELEASE", "door", "alice"]).ok();
-    waiter.expect_reply(SOON).ok();
-    let script = include_str!("../../../../contrib/redis_exporter/dlock.lua");
-    // As redis_exporter calls it, with and without -lua-script-read-only.
-    for eval in ["EVAL", "EVAL_RO"] {
-        let pairs: BTreeMap<String, String> =
-            redis::cmd(eval).arg(script).arg(0).arg(0).query(&mut server.conn()).expect(eval);
-        assert_eq!(pairs["dlock_held_locks"], "1");
-        assert_eq!(pairs["dlock_grants_after_waiting"], "1");
-        assert!(pairs.values().all(|value| value.parse::<f64>().is_ok()), "{pairs:?}");
-        let mut expected = BTreeSet::new();
-        for (name, value) in server.info("dlock") {
-            if value.parse::<u64>().is_ok() {
-                expected.insert(format!("dlock_{name}"));
-            } else if value.starts_with("count=") {
-                let figures = value.split(',').filter_map(|part| part.split_once('='));
-                let names = figures.map(|(figure, _)| figure.replace('.', "_"));
-                expected.extend(names.map(|figure| format!("dlock_{name}_{figure}")));
-            }
-        }
-        assert_eq!(pairs.into_keys().collect::<BTreeSet<_>>(), expected);
-    }
-    server.cmd(&["DLOCK.BREAK", "door"]).ok();
-    server.left_over_check();
 }

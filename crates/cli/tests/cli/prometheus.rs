@@ -28,17 +28,17 @@ fn programs() -> &'static Path {
     })
 }
 
-fn contrib(file: &str) -> PathBuf {
+pub fn contrib(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib").join(file)
 }
 
-fn read(file: &str) -> String {
+pub fn read(file: &str) -> String {
     fs::read_to_string(contrib(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
 /// Runs promtool; fails the test unless it succeeds. Returns what it said.
 #[track_caller]
-fn promtool(args: &[&str], input: &str) -> String {
+pub fn promtool(args: &[&str], input: &str) -> String {
     let mut command = Command::new(programs().join("promtool"));
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("promtool");
@@ -51,7 +51,7 @@ fn promtool(args: &[&str], input: &str) -> String {
 }
 
 /// A server on which each metric has a value.
-fn busy_server() -> Server {
+pub fn busy_server() -> Server {
     let server = Server::start();
     server.cmd(&["DLOCK.ACQUIRE", "door", "alice", "PX", "600000"]).ok();
     let mut granted = server.block(&["DLOCK.ACQUIRE", "door", "bob", "PX", "600000", "BLOCK", "0"]);
@@ -94,7 +94,7 @@ fn promtool_accepts_the_alerts_and_their_tests() {
 }
 
 /// Names of metrics in a text: in expressions, not in prose.
-fn metrics(text: &str) -> BTreeSet<&str> {
+pub fn metrics(text: &str) -> BTreeSet<&str> {
     let is_name = |sign: char| sign.is_ascii_alphanumeric() || sign == '_';
     text.split(|sign| !is_name(sign)).filter(|word| word.starts_with("dlock_")).collect()
 }
@@ -108,16 +108,20 @@ fn every_metric_of_dashboard_and_alerts_is_in_a_scrape() {
     let samples = text.lines().filter(|line| !line.starts_with('#'));
     let scraped: BTreeSet<&str> =
         samples.filter_map(|line| line.split(['{', ' ']).next()).collect();
-    let alerts = read("prometheus/alerts.yml");
-    let expressions = alerts.lines().filter(|line| !line.contains(": \""));
-    let alerts: Vec<&str> = expressions.collect();
     let dashboard = expressions_of(&dashboard());
-    let wanted = [alerts.join("\n"), dashboard.join("\n")].join("\n");
+    let wanted = [expressions_of_alerts(), dashboard.join("\n")].join("\n");
     let missing: Vec<_> = metrics(&wanted).difference(&scraped).copied().collect();
     assert!(missing.is_empty(), "{missing:?} not in\n{text}");
     assert!(metrics(&wanted).len() > 20, "{wanted}");
     drop(waiter);
     server.cmd(&["DEL", "door"]).ok();
+}
+
+/// The alerts without what people read.
+pub fn expressions_of_alerts() -> String {
+    let alerts = read("prometheus/alerts.yml");
+    let expressions: Vec<&str> = alerts.lines().filter(|line| !line.contains(": \"")).collect();
+    expressions.join("\n")
 }
 
 fn dashboard() -> Value {
@@ -207,20 +211,24 @@ fn promtool_accepts_the_queries_of_the_dashboard() {
 }
 
 /// A Prometheus that scrapes an exporter each second, with our alerts.
-struct Prometheus {
+pub struct Prometheus {
     _process: Guarded,
     address: String,
 }
 
 impl Prometheus {
     fn start(exporter: &Exporter, folder: &Path) -> Prometheus {
-        let config = folder.join("prometheus.yml");
         let text = format!(
-            "global: {{ scrape_interval: 1s, evaluation_interval: 1s }}\nrule_files: [\"{}\"]\nscrape_configs:\n  \
-             - job_name: dlock\n    static_configs: [{{ targets: [{:?}] }}]\n",
+            "rule_files: [\"{}\"]\nscrape_configs:\n  - job_name: dlock\n    static_configs: [{{ targets: [{:?}] }}]\n",
             contrib("prometheus/alerts.yml").display(),
             exporter.address
         );
+        Prometheus::with(&text, folder)
+    }
+
+    pub fn with(config: &str, folder: &Path) -> Prometheus {
+        let text = format!("global: {{ scrape_interval: 1s, evaluation_interval: 1s }}\n{config}");
+        let config = folder.join("prometheus.yml");
         fs::write(&config, text).expect("written");
         let port =
             TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("it").port();
@@ -252,7 +260,7 @@ impl Prometheus {
 
     /// How many series a query has now.
     #[track_caller]
-    fn series(&self, query: &str) -> usize {
+    pub fn series(&self, query: &str) -> usize {
         let mut coded = String::new();
         for byte in query.bytes() {
             write!(coded, "%{byte:02x}").expect("memory");
@@ -260,6 +268,13 @@ impl Prometheus {
         let answer = self.api(&format!("query?query={coded}"));
         assert_eq!(answer["status"], "success", "{query}: {answer}");
         answer["data"]["result"].as_array().map_or(0, Vec::len)
+    }
+
+    pub fn is_firing(&self, alert: &str) -> bool {
+        let alerts = self.api("alerts");
+        let mut alerts =
+            alerts["data"]["alerts"].as_array().cloned().unwrap_or_default().into_iter();
+        alerts.any(|one| one["labels"]["alertname"] == alert && one["state"] == "firing")
     }
 
     fn api(&self, path: &str) -> Value {
@@ -292,12 +307,7 @@ fn prometheus_scrapes_the_exporter_and_an_expired_lease_fires_an_alert() {
     let metadata = &metadata["data"]["dlock_hold_seconds"][0];
     assert_eq!((&metadata["type"], &metadata["unit"]), (&"histogram".into(), &"seconds".into()));
 
-    let is_firing = |alert: &str| {
-        let alerts = prometheus.api("alerts");
-        let mut alerts =
-            alerts["data"]["alerts"].as_array().cloned().unwrap_or_default().into_iter();
-        alerts.any(|one| one["labels"]["alertname"] == alert && one["state"] == "firing")
-    };
+    let is_firing = |alert| prometheus.is_firing(alert);
     assert!(!is_firing("DlockLeaseExpired"));
     server.cmd(&["DLOCK.ACQUIRE", "short", "zoe", "PX", "1"]).ok();
     wait_until("the alert", || is_firing("DlockLeaseExpired"));
@@ -307,4 +317,33 @@ fn prometheus_scrapes_the_exporter_and_an_expired_lease_fires_an_alert() {
     assert!(!is_firing("DlockServerDown") && !is_firing("DlockHoldsLostByDisconnect"));
     drop(waiter);
     server.cmd(&["DEL", "door"]).ok();
+}
+
+#[test]
+fn prometheus_scrapes_several_servers_through_one_exporter() {
+    let config = contrib("prometheus/prometheus.yml");
+    promtool(&["check", "config", config.to_str().expect("text")], "");
+
+    let servers = [Server::start(), Server::start()];
+    let address = |server: &Server| format!("127.0.0.1:{}", server.port());
+    let [one, two] = [0, 1].map(|n| address(&servers[n]));
+    let targets = format!("{one},{two}");
+    let exporter = Exporter::start(&servers[0], &servers[0].url(), &["--scrape-target", &targets]);
+    let mut config = read("prometheus/prometheus.yml");
+    let alerts = contrib("prometheus/alerts.yml").display().to_string();
+    for (from, to) in [
+        ("\"redis-1:6379\"", &format!("\"{one}\"")),
+        ("\"redis-2:6379\"", &format!("\"{two}\"")),
+        ("127.0.0.1:9735", &exporter.address),
+        ("alerts.yml", &alerts),
+    ] {
+        assert_eq!(config.matches(from).count(), 1, "{from}");
+        config = config.replace(from, to);
+    }
+    let prometheus = Prometheus::with(&config, servers[0].dir());
+    for server in [&one, &two] {
+        let up = format!("dlock_up{{instance=\"{server}\",server=\"{server}\"}} == 1");
+        wait_until(&up, || prometheus.series(&up) == 1);
+    }
+    assert_eq!(prometheus.series("dlock_up"), 2);
 }
