@@ -98,12 +98,11 @@ impl Group {
         let start = |node: Node| {
             let folder = dir.path().join(node.name());
             fs::create_dir(&folder).expect("a folder");
-            let settings = match node {
-                Node::Sentinel(_) => sentinel_settings(net),
-                _ => {
-                    mount(&folder);
-                    server_settings(net, plan, setup, node)
-                }
+            let settings = if let Node::Sentinel(_) = node {
+                sentinel_settings(net)
+            } else {
+                mount(&folder);
+                server_settings(net, plan, setup, node)
             };
             let (home, log) = (folder.display(), logs.join(format!("{}.txt", node.name())));
             let lines = format!(

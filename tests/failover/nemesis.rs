@@ -168,8 +168,9 @@ impl Nemesis {
         let clients = (0..CLIENTS).map(|n| Process::start(&net, n, &args(n), folder)).collect();
         let episodes = new_file(folder, "episodes.log");
         let dice = Dice::new(seed);
-        let (primaries, step) = (Vec::new(), plan.step_ms);
-        let mut nemesis = Nemesis { clients, group, net, dice, episodes, stop, primaries, step };
+        let primaries = Vec::new();
+        let mut nemesis =
+            Nemesis { clients, group, net, dice, episodes, stop, primaries, step: plan.step_ms };
         assert!(nemesis.wait_served() > 0, "set-up {n} does not begin");
         nemesis
     }

@@ -16,12 +16,13 @@ pub(crate) const WIDE_AT_ONCE: usize = 256;
 /// work of the server before it serves clients again.
 pub(crate) const WEIGHT_AT_ONCE: usize = 128;
 
-/// Number of waiters that came or left after which an operation leaves the rest to the tick, and a tick to the next one:
-/// a piece of work can be about all waiters of a key, or of a call for several keys, and have few effects.
+/// Number of waiters that came or left after which an operation leaves the rest to the tick, and a tick to the next: a
+/// piece of work can be about all waiters of a key, or of a call for several keys, and have few effects.
 const MOST_MOVES: u64 = 2_048;
 
 impl Machine {
-    /// Whether a loop over pieces of work, which began when [`WaitQueues::moves`] was `begun`, leaves the rest for later.
+    /// Whether a loop over pieces of work, which began when [`WaitQueues::moves`] was `begun`, leaves the rest for
+    /// later.
     ///
     /// [`WaitQueues::moves`]: crate::queues::WaitQueues::moves
     pub(crate) fn has_done_enough(&self, fx: &Effects, begun: u64) -> bool {

@@ -46,7 +46,7 @@ pub(super) fn lapsed(server: &Server, meter: &Meter) {
     let mut wire = with_permits(server, |n| {
         let mut call = whole(&["DSEM.ACQUIRE", "s", &owner(n)], LONG_MS, n);
         let lease = call.iter().position(|word| word == LONG_MS).expect("a lease");
-        call[lease] = "5000".to_owned();
+        "5000".clone_into(&mut call[lease]);
         call
     });
     once(&mut wire, &["CONFIG", "SET", "min-replicas-to-write", "1"], b"+OK");

@@ -2,8 +2,8 @@
 //!
 //! Observers take no place in the queue and are granted nothing. They wait in a queue of their own beside the one of
 //! the key, so timeouts, lost connections, UNBLOCK, demotions and moved slots treat them like other blocked calls. All
-//! observers of a key observe the same hold. The step that ends the hold answers them, and the next AWAIT begins another
-//! queue.
+//! observers of a key observe the same hold. The step that ends the hold answers them, and the next AWAIT begins
+//! another queue.
 
 use crate::answers::wrong_type;
 use crate::effects::{Effects, Outcome};
