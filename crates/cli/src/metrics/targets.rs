@@ -36,7 +36,7 @@ impl Targets {
             })?;
             // The error could quote the URL with its password.
             at.as_str().into_connection_info().map_err(|_| wrong(target, "not a server"))?;
-            targets.scheme = at.split("://").next().unwrap_or_default().to_owned();
+            at.split("://").next().unwrap_or_default().clone_into(&mut targets.scheme);
             let scraper = scraper(builder.clone(), &at, &args.scraping);
             targets.reporters.insert(target.clone(), Reporter::new(scraper));
         }

@@ -44,7 +44,7 @@ fn redis_exporter_gets_the_numbers_by_a_script() {
     server.left_over_check();
 }
 
-/// Answers scrapes as redis_exporter does with `-script`.
+/// Answers scrapes as `redis_exporter` does with `-script`.
 fn act_as_redis_exporter(listener: &TcpListener, connection: &mut redis::Connection) {
     let script = read("redis_exporter/dlock.lua");
     for stream in listener.incoming() {
