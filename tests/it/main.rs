@@ -19,7 +19,6 @@ mod bad_input;
 mod bind;
 mod cluster;
 mod commands;
-mod cycles;
 mod dead_waiters;
 mod deadlock;
 mod delivery;
