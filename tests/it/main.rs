@@ -84,8 +84,6 @@ mod settings;
 mod slots;
 mod soak;
 mod specimens;
-mod storm;
-
 mod stream;
 mod tenants;
 mod tidy;
