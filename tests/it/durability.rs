@@ -31,7 +31,9 @@ pub fn survive_kill_9(preamble: &str, seed: u64) {
     let mut accounts = load.stop();
     server.start_again();
     let mut client = server.client();
-    accounts.iter_mut().for_each(|account| account.repeat(&mut client));
+    for account in &mut accounts {
+        account.repeat(&mut client);
+    }
     let (known, found) = (Account::sum(accounts), Account::of(&server));
     for kind in ["lock", "fair", "rw"] {
         assert!(known.holds.keys().any(|(key, ..)| key.starts_with(kind)), "{kind}: {known:?}");
