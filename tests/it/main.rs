@@ -84,6 +84,8 @@ mod settings;
 mod slots;
 mod soak;
 mod specimens;
+mod storm;
+
 mod stream;
 mod tenants;
 mod tidy;

@@ -2,22 +2,18 @@
 
 use std::{
     collections::BTreeMap,
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
-    thread,
     time::{Duration, Instant},
 };
 
 use super::{call_for, locks_of, owner_of, owners_at_once, some_of, stream::grant, tokens};
 use crate::{
     args,
-    support::{Client, Dice, Heard, LIMIT, ReplicaTap, Reply, Server},
+    storm::{Meddling, Rounds, Storm, Worker, assert_happened},
+    support::{Client, Dice, ReplicaTap, Reply, Server},
 };
 
 const LOCKS: u64 = 30;
 const CONNECTIONS: usize = 50;
-/// Minimum number of grants. On a busy machine the storm goes on until then.
-const ENOUGH: usize = 300;
 
 /// A call for several locks that was granted.
 struct Granted {
@@ -34,98 +30,77 @@ struct Notes {
     longest_wait: Duration,
 }
 
-/// A connection for requests, and a second one that kills it.
-struct Worker<'a> {
-    server: &'a Server,
-    number: usize,
+/// Random sets of locks.
+struct Sets {
     /// Calls time out, connections are killed, leases end; some calls want one lock, or any.
     is_ruthless: bool,
-    dice: Dice,
-    main: Client,
-    second: Client,
-    notes: Notes,
 }
 
-impl Worker<'_> {
-    fn work(mut self, stop: &AtomicBool, granted: &AtomicUsize) -> Notes {
-        let mut round = 0;
-        while !stop.load(Relaxed) {
-            let name = format!("w{}.{round}", self.number);
-            let before = self.notes.granted.len();
-            match if self.is_ruthless { self.dice.below(20) } else { 20 } {
-                0 => self.die(&name),
-                1 => self.take_any(&name),
-                what => self.take_all(&name, what),
-            }
-            granted.fetch_add(self.notes.granted.len() - before, Relaxed);
-            // A blocked call gets exactly one reply: the next reply is that to the next call.
-            assert_eq!(self.main.cmd(&["ECHO", &name]).text(), name);
-            round += 1;
+impl Rounds for Sets {
+    type Notes = Notes;
+
+    fn round(&self, worker: &mut Worker<'_, Notes>, name: &str) -> usize {
+        let before = worker.notes.granted.len();
+        match if self.is_ruthless { worker.dice.below(20) } else { 20 } {
+            0 => die(worker, name),
+            1 => take_any(worker, name),
+            what => self.take_all(worker, name, what),
         }
-        self.notes
+        worker.notes.granted.len() - before
     }
+}
 
-    /// A pause of random length.
-    fn pause(&mut self, most_us: u64) {
-        thread::sleep(Duration::from_micros(self.dice.below(most_us)));
-    }
-
-    fn take_all(&mut self, name: &str, what: u64) {
+impl Sets {
+    fn take_all(&self, worker: &mut Worker<'_, Notes>, name: &str, what: u64) {
         let fewest = if what < 5 { 1 } else { 2 };
-        let owner = owner_of(name, &some_of(&mut self.dice, LOCKS, fewest, 20));
+        let owner = owner_of(name, &some_of(&mut worker.dice, LOCKS, fewest, 20));
         let (lease, block) = match what {
-            5..8 => (60_000, 1 + self.dice.below(30)),
-            8..11 => (1 + self.dice.below(10), 0),
+            5..8 => (60_000, 1 + worker.dice.below(30)),
+            8..11 => (1 + worker.dice.below(10), 0),
             _ => (60_000, 0),
         };
         let mut call = call_for("DLOCK.MACQUIRE", &owner);
         call.extend(args!["PX", lease, "BLOCK", block]);
         // Both arrive in one piece, so the count gives the order in which the calls arrived.
         let sent = Instant::now();
-        let replies = self.main.pipeline(&[args!["INCR", "arrivals"], call]);
-        self.notes.longest_wait = self.notes.longest_wait.max(sent.elapsed());
+        let replies = worker.main.pipeline(&[args!["INCR", "arrivals"], call]);
+        worker.notes.longest_wait = worker.notes.longest_wait.max(sent.elapsed());
         let arrival = replies[0].int();
         if block > 0 && replies[1].is_null() {
             return;
         }
         let tokens = tokens(&replies[1]);
         let count = tokens.len();
-        self.notes.granted.push(Granted { arrival, owner: owner.clone(), tokens });
-        self.pause(1_500);
-        let released = self.main.cmd(&call_for("DLOCK.MRELEASE", &owner)).int();
+        worker.notes.granted.push(Granted { arrival, owner: owner.clone(), tokens });
+        worker.pause(1_500);
+        let released = worker.main.cmd(&call_for("DLOCK.MRELEASE", &owner)).int();
         if !self.is_ruthless {
             assert_eq!(usize::try_from(released), Ok(count), "{owner}");
         }
     }
+}
 
-    /// One lock of several, no matter which.
-    fn take_any(&mut self, name: &str) {
-        let locks = owner_of(name, &some_of(&mut self.dice, LOCKS, 2, 20));
-        let mut call = call_for("DLOCK.ANYACQUIRE", &locks);
-        *call.last_mut().expect("the owner") = name.as_bytes().to_vec();
-        call.extend(args!["PX", 60_000, "BLOCK", 50]);
-        let reply = self.main.cmd(&call);
-        if !reply.is_null() {
-            // It may have been broken or deleted meanwhile.
-            self.main.cmd(&args!["DLOCK.RELEASE", reply.items()[0].text(), name]);
-        }
+/// One lock of several, no matter which.
+fn take_any(worker: &mut Worker<'_, Notes>, name: &str) {
+    let locks = owner_of(name, &some_of(&mut worker.dice, LOCKS, 2, 20));
+    let mut call = call_for("DLOCK.ANYACQUIRE", &locks);
+    *call.last_mut().expect("the owner") = name.as_bytes().to_vec();
+    call.extend(args!["PX", 60_000, "BLOCK", 50]);
+    let reply = worker.main.cmd(&call);
+    if !reply.is_null() {
+        // It may have been broken or deleted meanwhile.
+        worker.main.cmd(&args!["DLOCK.RELEASE", reply.items()[0].text(), name]);
     }
+}
 
-    /// Sends a request, and is killed.
-    fn die(&mut self, name: &str) {
-        let owner = owner_of(name, &some_of(&mut self.dice, LOCKS, 2, 20));
-        let mut call = call_for("DLOCK.MACQUIRE", &owner);
-        call.extend(args!["PX", 60_000, "BLOCK", 0]);
-        self.main.send(&call);
-        self.pause(4_000);
-        let id = self.main.id().to_string();
-        self.second.cmd(&["CLIENT", "KILL", "ID", &id]).ok();
-        if let Heard::Reply(reply) = self.main.hear(LIMIT) {
-            assert!(!tokens(&reply).is_empty());
-            self.second.cmd(&call_for("DLOCK.MRELEASE", &owner)).int();
-        }
-        self.main.expect_closed();
-        self.main = self.server.client();
+/// Sends a request, and is killed.
+fn die(worker: &mut Worker<'_, Notes>, name: &str) {
+    let owner = owner_of(name, &some_of(&mut worker.dice, LOCKS, 2, 20));
+    let mut call = call_for("DLOCK.MACQUIRE", &owner);
+    call.extend(args!["PX", 60_000, "BLOCK", 0]);
+    for reply in worker.ask(&call, Meddling::Kill) {
+        assert!(!tokens(&reply).is_empty());
+        worker.second.cmd(&call_for("DLOCK.MRELEASE", &owner)).int();
     }
 }
 
@@ -204,61 +179,15 @@ fn assert_no_overtaking(granted: &[Granted]) {
     }
 }
 
-/// Lets the connections work, and runs `meanwhile` all the time beside them. Returns what they noted.
-fn blow(
-    server: &Server,
-    seed: u64,
-    lasts: Duration,
-    is_ruthless: bool,
-    mut meanwhile: impl FnMut(),
-) -> Vec<Notes> {
-    println!("seed {seed}");
-    let (stop, granted) = (&AtomicBool::new(false), &AtomicUsize::new(0));
-    let worker = |number| Worker {
-        server,
-        number,
-        is_ruthless,
-        dice: Dice::new((seed << 16) + number as u64 + 1),
-        main: server.client(),
-        second: server.client(),
-        notes: Notes::default(),
-    };
-    let start = Instant::now();
-    let notes = thread::scope(|scope| {
-        let workers: Vec<_> = (0..CONNECTIONS)
-            .map(worker)
-            .map(|worker| scope.spawn(move || worker.work(stop, granted)))
-            .collect();
-        let went = catch_unwind(AssertUnwindSafe(|| {
-            while start.elapsed() < lasts
-                || granted.load(Relaxed) < ENOUGH && start.elapsed() < lasts + LIMIT
-            {
-                if workers.iter().any(thread::ScopedJoinHandle::is_finished) {
-                    break;
-                }
-                meanwhile();
-                thread::sleep(Duration::from_millis(2));
-            }
-        }));
-        stop.store(true, Relaxed);
-        let ended = workers.into_iter().map(thread::ScopedJoinHandle::join);
-        let notes = ended.map(|notes| notes.unwrap_or_else(|panic| resume_unwind(panic))).collect();
-        went.unwrap_or_else(|panic| resume_unwind(panic));
-        notes
-    });
-    let granted = granted.load(Relaxed);
-    assert!(granted >= ENOUGH, "only {granted} grants");
-    notes
-}
-
-fn storm(lasts: Duration, seed: u64, is_ruthless: bool) {
+pub fn storm(lasts: Duration, seed: u64, is_ruthless: bool) {
     let server = Server::start();
     let replica = Server::with(&[]).replica_of(&server).start();
     let mut tap = ReplicaTap::attach(&server);
     let mut history = History::default();
     let mut samples = 0;
     let (mut client, mut dice) = (server.client(), Dice::new(seed + 1));
-    let results = blow(&server, seed, lasts, is_ruthless, || {
+    let storm = Storm { server: &server, seed, workers: CONNECTIONS, lasts, enough: 300 };
+    let results = storm.blow(&Sets { is_ruthless }, || {
         history.go_on(&tap.commands(&server));
         if is_ruthless {
             trample(&mut client, &mut dice);
@@ -279,10 +208,8 @@ fn storm(lasts: Duration, seed: u64, is_ruthless: bool) {
     assert_no_overtaking(&granted);
     assert_eq!(server.info_number("dlock", "deadlocks_refused"), 0);
     if is_ruthless {
-        let info = server.info("dlock");
-        for outcome in ["timeouts", "expiries", "broken", "grants_after_waiting"] {
-            assert_ne!(info[outcome], "0", "{outcome} did not happen: {info:?}");
-        }
+        let outcomes = ["timeouts", "expiries", "broken", "grants_after_waiting"];
+        assert_happened(&server, &outcomes);
     }
     let kept = server.cmd(&call_for("DLOCK.MACQUIRE", &owner_of("kept", &[3, 1, 2])));
     assert_eq!(tokens(&kept).len(), 3);
