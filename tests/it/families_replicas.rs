@@ -5,10 +5,97 @@ use redis::Value;
 
 use crate::{
     args,
-    looks::{rw, sem},
+    durability::AOF,
+    families_load,
+    looks::{latch, rw, sem},
+    replication::wait_equal,
     scene::assert_sent_away,
-    support::{ReplicaTap, Reply, SOON, Server},
+    support::{ReplicaTap, Reply, SOON, Server, wait_until},
 };
+
+/// Replicas of every kind, links that break, and a random workload of all commands.
+fn stay_equal(seed: u64) {
+    println!("seed {seed}");
+    let mut primary = Server::start();
+    let plain = Server::with(&[]).replica_of(&primary).start();
+    let mut logging = Server::with(&AOF).replica_of(&primary).start();
+    let chained = Server::with(&[]).replica_of(&plain).start();
+    let workload = families_load::start(&primary, 16, true, seed);
+    workload.wait_answers(1_000);
+    // Their links break, and they resume.
+    primary.cmd(&["CLIENT", "KILL", "TYPE", "replica"]).ok();
+    workload.wait_answers(1_000);
+    // In the middle a new replica gets a full synchronization.
+    let late = Server::with(&["repl-diskless-load", "swapdb"]).replica_of(&primary).start();
+    workload.wait_answers(2_000);
+    drop(workload.stop());
+
+    for call in [
+        "DRW.ACQUIRE left a READ PX 600000",
+        "DRW.ACQUIRE left b READ PX 600000",
+        "DSEM.ACQUIRE left:s a LIMIT 5 COUNT 2 PX 600000",
+        "DSEM.TAKE left:s",
+        "DLATCH.INIT left:l 5",
+        "DLATCH.COUNTDOWN left:l 2 REQID r",
+    ] {
+        primary.ask(call).ok();
+    }
+    for (replica, what) in
+        [(&plain, "a replica"), (&logging, "one with an AOF"), (&late, "a late one")]
+    {
+        wait_equal(&primary, replica, what);
+    }
+    wait_equal(&plain, &chained, "a replica's replica");
+    let info = primary.info("dlock");
+    for outcome in [
+        "grants_at_once",
+        "grants_after_waiting",
+        "timeouts",
+        "expiries",
+        "releases",
+        "broken",
+        "disconnected",
+        "unclaimed",
+    ] {
+        assert_ne!(info[outcome], "0", "{outcome} did not happen: {info:?}");
+    }
+
+    // The AOF of a replica is a separate data set.
+    wait_until("everything else to end", || {
+        let info = primary.info("dlock");
+        let expiring = primary.info("keyspace").values().any(|db| !db.contains("expires=0"));
+        (info["held_locks"].as_str(), info["leased_permits"].as_str()) == ("2", "2") && !expiring
+    });
+    wait_equal(&primary, &logging, "the one with an AOF");
+    let digest = logging.digest();
+    primary.kill9();
+    logging.kill9();
+    logging.start_again();
+    assert_eq!(logging.digest(), digest);
+    assert_ne!(digest, "0".repeat(40));
+    for server in [&plain, &late] {
+        server.cmd(&["REPLICAOF", "NO", "ONE"]).ok();
+        assert_eq!(rw(server, "left"), "read a*1 b*1");
+        assert_eq!(sem(server, "left:s"), "2 of 5 (2 leased, 1 taken)");
+        assert_eq!(latch(server, "left:l"), "3 of 5");
+        server.cmd(&["FLUSHALL"]).ok();
+        server.left_over_check();
+    }
+}
+
+#[test]
+fn every_replica_is_equal_after_a_random_workload() {
+    stay_equal(3);
+    stay_equal(4);
+}
+
+#[test]
+#[ignore = "soak"]
+fn soak_replicas_are_equal_again_and_again() {
+    for seed in 100..120 {
+        stay_equal(seed);
+    }
+}
 
 #[test]
 fn a_replica_shows_everything_and_takes_no_write() {

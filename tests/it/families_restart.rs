@@ -5,11 +5,57 @@ use std::time::{Duration, Instant};
 use crate::{
     args,
     durability::{AOF, by_every_way},
+    families_load::{self, Account},
     families_specimens::Specimens,
     looks::{latch, rw, sem},
     scene::assert_lasted,
     support::{Reply, SOON, Server, each, wait_until},
 };
+
+/// Kills a server under load and compares its data afterwards with the replies that its clients got.
+fn survive_kill_9(preamble: &str, seed: u64) {
+    let mut server = Server::with(&AOF).and(&["aof-use-rdb-preamble", preamble]).start();
+    let workload = families_load::start(&server, 24, false, seed);
+    workload.wait_answers(1_000);
+    // The second half goes to another file, while the first is rewritten.
+    server.cmd(&["BGREWRITEAOF"]).ok();
+    workload.wait_answers(1_000);
+    server.kill9();
+    let mut accounts = workload.stop();
+    server.start_again();
+    // Repeated requests get the same replies; requests that the crash interrupted are executed once.
+    let mut client = server.client();
+    for account in &mut accounts {
+        account.repeat_pending(&mut client);
+    }
+    let (known, found) = (Account::sum(accounts), Account::of(&server));
+    assert!(known.holds.len() > 3 && known.permits.len() > 3 && known.steps.len() > 3, "{known:?}");
+    assert_eq!(found.holds, known.holds);
+    assert_eq!(found.permits, known.permits);
+    assert_eq!(found.taken, known.taken);
+    assert_eq!(found.steps, known.steps);
+    for ((key, ..), (token, _)) in &known.holds {
+        assert_eq!(client.cmd(&args!["DRW.CHECK", key, token]).int(), 1, "{key}");
+    }
+    let largest = known.holds.values().map(|(token, _)| *token).max().unwrap();
+    assert!(client.cmd(&["DRW.ACQUIRE", "new", "a", "READ"]).int() > largest);
+    client.cmd(&["FLUSHALL"]).ok();
+    server.left_over_check();
+}
+
+#[test]
+fn acknowledged_changes_survive_kill_9() {
+    survive_kill_9("yes", 1);
+    survive_kill_9("no", 2);
+}
+
+#[test]
+#[ignore = "soak"]
+fn soak_kill_9_again_and_again() {
+    for seed in 100..130 {
+        survive_kill_9(if seed % 2 == 0 { "yes" } else { "no" }, seed);
+    }
+}
 
 #[test]
 fn every_way_carries_everything() {

@@ -7,11 +7,10 @@ use redis::Value;
 use crate::{
     args,
     durability::AOF,
-    load,
-    looks::{latch, rw, sem},
     specimens::Specimens,
     support::{Client, Family, ReplicaTap, Reply, SOON, Server, wait_until},
     test_both_families_at_once,
+    workload::{Mix, Workload},
 };
 
 test_both_families_at_once! {
@@ -38,92 +37,68 @@ pub fn wait_equal(primary: &Server, replica: &Server, what: &str) {
 }
 
 #[test]
-fn every_replica_is_equal_after_a_random_load() {
-    stay_equal(3);
-    stay_equal(4);
+fn every_replica_is_equal_after_a_random_workload() {
+    for family in Family::ALL {
+        stay_equal(family, 3);
+    }
 }
 
-/// Replicas of every kind, links that break, and a random load of all commands.
-pub fn stay_equal(seed: u64) {
+/// Replicas of every kind, links that break, and a random workload.
+pub fn stay_equal(family: Family, seed: u64) {
     // With a backlog for all writes until the last replica is back.
     let grace = ["dlock.fair-grace-ms", "100", "repl-backlog-size", "67108864"];
-    let mut primary = Server::with(&grace).start();
-    let plain = Server::with(&grace).replica_of(&primary).start();
-    let mut logging = Server::with(&AOF).replica_of(&primary).start();
-    let chained = Server::with(&[]).replica_of(&plain).start();
-    let load = load::start(&primary, 16, true, seed);
-    load.wait_answers(1_000);
+    let mut primary = family.with(&grace).start();
+    let plain = family.with(&grace).replica_of(&primary).start();
+    let mut logging = family.with(&AOF).replica_of(&primary).start();
+    let chained = family.with(&[]).replica_of(&plain).start();
+    let mix = Mix { family, connections: 16, keys: 24, lease_ms: 10..400, ruthless: true };
+    let workload = Workload::start(&primary, &mix, seed);
+    workload.wait_answers(1_000);
     // Their links break, and they resume.
     primary.cmd(&["CLIENT", "KILL", "TYPE", "replica"]).ok();
-    load.wait_answers(1_000);
+    workload.wait_answers(1_000);
     plain.cmd(&["CLIENT", "KILL", "TYPE", "replica"]).ok();
     // In the middle a new replica gets a full synchronization.
-    let late = Server::with(&BESIDE).replica_of(&primary).start();
-    load.wait_answers(2_000);
-    drop(load.stop());
+    let late = family.with(&BESIDE).replica_of(&primary).start();
+    workload.wait_answers(1_000);
+    drop(workload.stop());
 
     let went_on = |server: &Server| server.info_number("stats", "sync_partial_ok");
     wait_until("two replicas to go on where they were", || went_on(&primary) >= 2);
     wait_until("the chained one, too", || went_on(&plain) >= 1);
-    for call in [
-        "DLOCK.ACQUIRE left:d a PX 600000",
-        "DFAIR.ACQUIRE left:f a PX 600000",
-        "DRW.ACQUIRE left a READ PX 600000",
-        "DRW.ACQUIRE left b READ PX 600000",
-        "DSEM.ACQUIRE left:s a LIMIT 5 COUNT 2 PX 600000",
-        "DSEM.TAKE left:s",
-        "DLATCH.INIT left:l 5",
-        "DLATCH.COUNTDOWN left:l 2 REQID r",
-    ] {
-        primary.ask(call).ok();
+    let held = ["held", "left", "for", "the", "comparison"];
+    for key in held {
+        primary.cmd(&args!["DLOCK.ACQUIRE", key, "a", "PX", 600_000]).ok();
     }
     for (replica, what) in
         [(&plain, "a replica"), (&logging, "one with an AOF"), (&late, "a late one")]
     {
         wait_equal(&primary, replica, what);
     }
-    wait_equal(&plain, &chained, "a replica's replica");
-    let info = primary.info("dlock");
-    for outcome in [
-        "grants_at_once",
-        "grants_after_waiting",
-        "timeouts",
-        "expiries",
-        "releases",
-        "broken",
-        "disconnected",
-        "unclaimed",
-    ] {
-        assert_ne!(info[outcome], "0", "{outcome} did not happen: {info:?}");
-    }
-    the_aof_of_a_replica_is_equal(&mut primary, &mut logging);
-    for server in [&plain, &late] {
-        server.cmd(&["REPLICAOF", "NO", "ONE"]).ok();
-        assert_eq!(rw(server, "left"), "read a*1 b*1");
-        assert_eq!(sem(server, "left:s"), "2 of 5 (2 leased, 1 taken)");
-        assert_eq!(latch(server, "left:l"), "3 of 5");
-        for (family, key) in [("DLOCK", "left:d"), ("DFAIR", "left:f")] {
-            assert_eq!(server.cmd(&[&format!("{family}.RELEASE"), key, "a"]).int(), 0, "{key}");
-        }
-        server.cmd(&["FLUSHALL"]).ok();
-        server.left_over_check();
-    }
-}
+    plain.wait_replica_synced(&chained);
+    wait_until("a replica's replica to be equal", || chained.digest() == primary.digest());
 
-/// It is a separate data set.
-fn the_aof_of_a_replica_is_equal(primary: &mut Server, logging: &mut Server) {
-    wait_until("everything else to end", || {
-        let info = primary.info("dlock");
-        let expiring = primary.info("keyspace").values().any(|db| !db.contains("expires=0"));
-        (info["held_locks"].as_str(), info["leased_permits"].as_str()) == ("4", "2") && !expiring
+    // The AOF of a replica is a separate data set.
+    wait_until("the last grants to end", || {
+        primary.keys() == i64::try_from(held.len()).expect("a few")
     });
-    wait_equal(primary, logging, "the one with an AOF");
-    let digest = logging.digest();
+    wait_equal(&primary, &logging, "the one with an AOF");
+    let digest = primary.digest();
     primary.kill9();
     logging.kill9();
     logging.start_again();
     assert_eq!(logging.digest(), digest);
     assert_ne!(digest, "0".repeat(40));
+
+    done_with(&plain, &held);
+    plain.left_over_check();
+}
+
+fn done_with(server: &Server, keys: &[&str]) {
+    server.cmd(&["REPLICAOF", "NO", "ONE"]).ok();
+    for key in keys {
+        assert_eq!(server.cmd(&["DLOCK.RELEASE", key, "a"]).int(), 0, "{key}");
+    }
 }
 
 fn a_full_sync_beside_the_old_data_is_equal(family: Family) {

@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     args, durability, replication,
-    support::{Blocked, Reply, Server},
+    support::{Blocked, Family, Reply, Server},
 };
 
 /// Memory of a server, in bytes.
@@ -200,15 +200,19 @@ fn soak_two_hundred_thousand_killed_waiters_leave_no_memory() {
 #[test]
 #[ignore = "soak"]
 fn soak_kill_9_again_and_again() {
-    for seed in 100..200 {
-        durability::survive_kill_9(if seed % 2 == 0 { "yes" } else { "no" }, seed);
+    for seed in 100..150 {
+        for family in Family::ALL {
+            durability::survive_kill_9(family, if seed % 2 == 0 { "yes" } else { "no" }, seed);
+        }
     }
 }
 
 #[test]
 #[ignore = "soak"]
 fn soak_replicas_are_equal_again_and_again() {
-    for seed in 100..140 {
-        replication::stay_equal(seed);
+    for seed in 100..120 {
+        for family in Family::ALL {
+            replication::stay_equal(family, seed);
+        }
     }
 }

@@ -1,12 +1,106 @@
 //! Several locks taken in one call exist after a crash all together or not at all.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+};
 
-use super::{picture, tokens};
+use redis::Value;
+
+use super::{call_for, locks_of, owner_of, owners_at_once, picture, some_of, tokens};
 use crate::{
     durability::AOF,
-    support::{Dice, Reply, SOON, Server},
+    support::{Dice, Reply, SOON, Server, wait_until},
 };
+
+const LOCKS: u64 = 16;
+
+/// Final knowledge of a connection.
+#[derive(Debug, Default)]
+struct Account {
+    /// An owner that was granted its locks and has not requested their release.
+    held: Option<String>,
+    /// Owners with an acknowledged release of all locks.
+    released: Vec<String>,
+}
+
+fn command(words: Vec<Vec<u8>>) -> redis::Cmd {
+    let mut command = redis::Cmd::new();
+    for word in words {
+        command.arg(word);
+    }
+    command
+}
+
+/// Takes and releases sets of locks until the server is gone.
+fn work(mut connection: redis::Connection, name: usize, answers: &AtomicUsize) -> Account {
+    let mut dice = Dice::new(name as u64 + 77);
+    let mut account = Account::default();
+    for round in 0.. {
+        let owner = owner_of(&format!("{name}.{round}"), &some_of(&mut dice, LOCKS, 2, 8));
+        let count = locks_of(&owner).len();
+        let mut take = command(call_for("DLOCK.MACQUIRE", &owner));
+        take.arg("PX").arg(600_000).arg("BLOCK").arg(0);
+        let Ok(reply) = take.query::<Value>(&mut connection) else { break };
+        assert_eq!(tokens(&reply).len(), count);
+        account.held = Some(owner.clone());
+        answers.fetch_add(1, Relaxed);
+        // Sometimes it dies with its locks.
+        if answers.load(Relaxed) > 1_500 && dice.below(20) == 0 {
+            break;
+        }
+        account.held = None;
+        let release = command(call_for("DLOCK.MRELEASE", &owner));
+        let Ok(reply) = release.query::<Value>(&mut connection) else { break };
+        assert_eq!(usize::try_from(reply.int()), Ok(count));
+        account.released.push(owner);
+        answers.fetch_add(1, Relaxed);
+    }
+    account
+}
+
+#[test]
+fn kill_9_keeps_all_of_a_call_or_nothing() {
+    survive_kill_9("yes");
+    survive_kill_9("no");
+}
+
+fn survive_kill_9(preamble: &str) {
+    let mut server = Server::with(&AOF).and(&["aof-use-rdb-preamble", preamble]).start();
+    let answers = Arc::new(AtomicUsize::new(0));
+    let threads: Vec<JoinHandle<Account>> = (0..16)
+        .map(|name| {
+            let (connection, answers) = (server.conn(), answers.clone());
+            thread::spawn(move || work(connection, name, &answers))
+        })
+        .collect();
+    wait_until("the workload to go on", || answers.load(Relaxed) > 800);
+    // The second half goes to another file, while the first is rewritten.
+    server.cmd(&["BGREWRITEAOF"]).ok();
+    wait_until("one of them to die", || threads.iter().any(JoinHandle::is_finished));
+    server.kill9();
+    let accounts: Vec<Account> =
+        threads.into_iter().map(|thread| thread.join().expect("no failure")).collect();
+    server.start_again();
+    let found = owners_at_once(&server, LOCKS);
+    for account in &accounts {
+        if let Some(held) = &account.held {
+            let lock = locks_of(held)[0];
+            assert_eq!(found[usize::try_from(lock).expect("a small number")], *held, "{found:?}");
+        }
+        for released in &account.released {
+            assert!(!found.contains(released), "{released} had given all back: {found:?}");
+        }
+    }
+    assert!(found.iter().any(|owner| !owner.is_empty()), "nothing was held: {accounts:?}");
+    server.cmd(&["FLUSHALL"]).ok();
+    server.left_over_check();
+}
 
 /// The file that the server appends to.
 fn log_file(server: &Server) -> PathBuf {
