@@ -1,13 +1,11 @@
 //! Work that is left to later turns, and grants that are not known to have arrived: plain data.
 
-pub(crate) mod flush;
 pub(crate) mod former;
 pub(crate) mod in_flight;
 pub(crate) mod removed;
 
 use crate::effects::Outcome;
 use crate::ids::{QueueId, WaiterSlot};
-use crate::pending::flush::Flush;
 use crate::pending::former::Former;
 use crate::pending::removed::Removed;
 use crate::queues::waiter::WaiterId;
@@ -22,7 +20,7 @@ pub(crate) struct Pending {
     pub pieces: usize,
     /// Calls for several keys that may be grantable.
     pub ready_groups: VecDeque<WaiterId>,
-    /// Keys to check because their value came from elsewhere with queue entries in it.
+    /// Keys to check because their value came from elsewhere with queue entries in it: homes and names.
     pub revisit: VecDeque<(u32, Vec<u8>)>,
     /// Queues whose waiters all have the same answer, and that answer.
     pub answered: BTreeMap<QueueId, Outcome>,
@@ -31,8 +29,6 @@ pub(crate) struct Pending {
     /// Connections whose waiters count again, or no longer count: their queues must be checked, from the queue of this
     /// waiter on. With `true`, queues of locks for one holder are left out.
     pub to_mark_dirty: VecDeque<(u64, WaiterSlot, bool)>,
-    /// FLUSHDB and FLUSHALL that are not drained, oldest first.
-    pub flushes: VecDeque<Flush>,
     /// Holds that are gone and for which something is left to do, oldest first.
     pub removed: VecDeque<Removed>,
     /// Former tables whose memory is freed piece by piece.

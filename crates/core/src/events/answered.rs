@@ -20,7 +20,8 @@ impl Machine {
         let Some(found) = self.waits.queue(queue).filter(|queue| queue.is_live()) else { return };
         if found.matters_to_value() {
             // If the value is there all the same, it has no queue entries from now on: it may exist only for them.
-            self.pending.revisit.push_back((found.db, found.name.to_vec()));
+            let (db, name) = (found.db, found.name.clone());
+            self.revisit_later(db, &name);
         }
         self.answer_first(queue, answer, self.wide_at_once, fx);
     }

@@ -2,7 +2,7 @@
 
 use crate::events::removed::ENDS_AT_ONCE;
 use crate::ids::{ALONE, HoldRef, KeyId};
-use crate::key::Key;
+use crate::key::{Key, Swap};
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::pending::removed::Remains;
@@ -18,6 +18,8 @@ use crate::turn::Turn;
 #[derive(Debug)]
 pub struct Lost {
     key_id: KeyId,
+    /// Where the keys of its database are now.
+    db: u32,
     kind: Kind,
     prints: Prints,
     /// Of its holds; of a large value only of the hold of [`Resource::lock`].
@@ -49,7 +51,12 @@ impl Lost {
         let is_closed = matches!(&resource.body, Body::Latch(latch) if latch.count > 0);
         let latch = is_closed.then_some((LOST_LATCH, Use::PassedOver));
         let remains = Remains::of(key, kind, prints, holds, latch);
-        Self { key_id, kind, prints, remains, others: None, is_large, has_moved: false }
+        Self { key_id, db: key.db, kind, prints, remains, others: None, is_large, has_moved: false }
+    }
+
+    /// Two databases were swapped since.
+    pub fn swap(&mut self, swap: Swap) {
+        self.db = swap.target_of(self.db);
     }
 
     /// RENAME or MOVE has brought the value to another key. Call this as soon as that is known.
@@ -99,14 +106,11 @@ impl Machine {
     pub fn unlinked(&mut self, turn: &mut Turn<'_>, key: Key<'_>, lost: Option<Lost>) {
         let mut is_here = false;
         if let Some(lost) = lost {
-            if let Some(from) = self.leases.key_of(lost.key_id)
-                && self.may_be_exchanged(from.db, key.db)
-            {
-                self.follow_exchange(turn.keys, lost.key_id, key);
-            }
-            is_here = lost.key_id != KeyId::NONE
-                && matches!(turn.keys.get(key), Lookup::Here(here) if here.key_id == lost.key_id);
-            if self.is_gone(key, &lost, is_here) {
+            let there = Key { db: lost.db, ..key };
+            let is_back = lost.key_id != KeyId::NONE
+                && matches!(turn.keys.get(there), Lookup::Here(back) if back.key_id == lost.key_id);
+            is_here = is_back && there == key;
+            if self.is_gone(there, &lost, is_back) {
                 self.lose(turn, key, lost);
             }
         }
@@ -137,8 +141,9 @@ impl Machine {
             if has_entry && !is_here {
                 // A record was replayed under its new key before this server followed it there, and made a new entry.
                 self.leases.leave(lost.key_id);
+                let home = self.leases.home(lost.db);
                 for &(client, id) in lost.remains.bindings.as_slice() {
-                    self.connections.unbind(client, HoldRef { key: lost.key_id, id });
+                    self.connections.unbind(client, HoldRef { home, key: lost.key_id, id });
                 }
             }
             return false;
@@ -148,12 +153,13 @@ impl Machine {
 
     /// Applies the loss of a value. A replica does the same itself.
     fn lose(&mut self, turn: &mut Turn<'_>, key: Key<'_>, lost: Lost) {
-        let Lost { key_id, kind, remains, others, is_large, .. } = lost;
-        if self.leases.of_key(key_id, key).is_some() {
+        let Lost { key_id, db, kind, remains, others, is_large, .. } = lost;
+        if self.leases.of_key(key_id, Key { db, ..key }).is_some() {
             self.leases.leave(key_id);
         }
+        let entry = (self.leases.home(db), key_id);
         let is_replaced = matches!(turn.keys.get(key), Lookup::Here(_));
-        self.work_off(turn, key, key_id, remains, AT_ONCE);
+        self.work_off(turn, key, entry, remains, AT_ONCE);
         if self.regime.is_primary() {
             if kind == Kind::Semaphore && !is_replaced {
                 self.forget_taken(|gone| gone == key);
@@ -161,9 +167,9 @@ impl Machine {
             self.value_is_gone(kind, key, turn.fx);
         }
         match others {
-            Some(others) => self.work_off(turn, key, key_id, others, ENDS_AT_ONCE),
+            Some(others) => self.work_off(turn, key, entry, others, ENDS_AT_ONCE),
             // The server has freed the value in the background, although it is told not to: at least drop its bindings.
-            None if is_large => self.begin_untie(key.db),
+            None if is_large => self.connections.unbind_all(entry),
             None => {}
         }
     }

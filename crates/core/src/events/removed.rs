@@ -30,12 +30,12 @@ impl Machine {
         &mut self,
         turn: &mut Turn<'_>,
         key: Key<'_>,
-        key_id: KeyId,
+        entry: (u32, KeyId),
         remains: Remains,
         most: usize,
     ) {
         let (db, name) = (key.db, Name::from(key.name));
-        let mut removed = Removed { db, name, key_id, remains, fate: Fate::Deleted, events: 0 };
+        let mut removed = Removed { db, name, entry, remains, fate: Fate::Deleted, events: 0 };
         removed.remains.forget_unless(self.spent.prints());
         self.work_off_some(turn, &mut removed, self.wide_at_once.min(most));
         if !removed.is_done() {
@@ -47,7 +47,8 @@ impl Machine {
         let (db, name) = (key.db, Name::from(key.name));
         let remains = Remains::of(key, Kind::Rw, self.spent.prints(), holds.iter(), None);
         let (fate, events) = (Fate::Broken, holds.len());
-        self.pending.removed.push_back(Removed { db, name, key_id, remains, fate, events });
+        let entry = (self.leases.home(db), key_id);
+        self.pending.removed.push_back(Removed { db, name, entry, remains, fate, events });
     }
 
     /// Ends the holds of all readers of a key, if they are very many. Returns their number. The caller hands off.
@@ -88,9 +89,9 @@ impl Machine {
         !self.pending.removed.is_empty()
     }
 
-    /// Number of removed values for which something is left to do, and of former tables.
+    /// Number of removed values for which something is left to do, and one for memory that is not freed.
     pub fn removed_values(&self) -> usize {
-        self.pending.removed.len() + self.pending.debris.len()
+        self.pending.removed.len() + usize::from(self.has_debris())
     }
 
     /// Does a piece of what is left to do for holds that are gone; `false` if there is nothing.
@@ -104,14 +105,14 @@ impl Machine {
     }
 
     fn work_off_some(&mut self, turn: &mut Turn<'_>, removed: &mut Removed, most: usize) {
-        let Removed { db, name, key_id, remains, fate, events } = removed;
+        let Removed { db, name, entry, remains, fate, events } = removed;
         let (lease, limits) = (self.regime.lease(turn.now.mono), self.request_limits());
         let key = Key { db: *db, name };
         for (print, what) in remains.requests.by_ref().take(most) {
             self.spent.put(User::UNKNOWN, print, what, lease, limits);
         }
         for (client, id) in remains.bindings.by_ref().take(most) {
-            self.unbind_removed(turn, *key_id, id, client);
+            self.unbind_removed(turn, *entry, id, client);
         }
         let message = match fate {
             Fate::Deleted => Message::Deleted,
@@ -134,7 +135,7 @@ impl Machine {
     pub(crate) fn unbind_removed(
         &mut self,
         turn: &mut Turn<'_>,
-        key_id: KeyId,
+        (home, key_id): (u32, KeyId),
         id: HoldId,
         client: u64,
     ) {
@@ -151,7 +152,7 @@ impl Machine {
                 )
         });
         if !is_tied_again {
-            self.connections.unbind(client, HoldRef { key: key_id, id });
+            self.connections.unbind(client, HoldRef { home, key: key_id, id });
         }
     }
 

@@ -43,7 +43,7 @@ impl Machine {
             let worked = self.run_out_one(turn)
                 || (self.regime.may_end() && self.write_one(turn))
                 || (!self.regime.is_primary()
-                    && (self.flush_one(turn) || self.drain_removed(turn)))
+                    && (self.check_next_queue(turn) || self.drain_removed(turn)))
                 || (self.regime.may_end() && self.tell_cycle(turn))
                 || self.answer_more(turn.fx)
                 || self.answer_former(turn.fx)
@@ -86,7 +86,7 @@ impl Machine {
     fn clear_one(&mut self, turn: &mut Turn<'_>) -> bool {
         let first = self.pending.pieces / 2;
         (first..first + 4).any(|kind| match kind % 4 {
-            0 => self.flush_one(turn),
+            0 => self.check_next_queue(turn),
             1 => self.drain_removed(turn),
             2 => self.process_one_left_behind(turn),
             _ => self.end_lease_of_one(turn),
@@ -102,7 +102,7 @@ impl Machine {
                 || self.regime.has_old_entries()
                 || self.regime.awaits_writes()
                 || self.connections.has_departed()
-                || self.is_flushing()
+                || self.waits.has_unchecked()
                 || self.has_removed()
                 || self.regime.quarantine_end().is_some_and(|until| until <= now.mono)
                 || self.waits.has_dirty()
@@ -141,7 +141,7 @@ impl Machine {
             earlier(Some(now.mono));
         }
         if !self.regime.is_primary() {
-            if self.is_flushing() || self.has_removed() {
+            if self.waits.has_unchecked() || self.has_removed() {
                 return Some(now.mono);
             }
             return next;

@@ -16,7 +16,8 @@ use core::borrow::Borrow;
 pub(crate) struct Removed {
     pub db: u32,
     pub name: Name,
-    pub key_id: KeyId,
+    /// The home and the entry of their key.
+    pub entry: (u32, KeyId),
     pub remains: Remains,
     /// The message that tells the end of the holds.
     pub fate: Fate,

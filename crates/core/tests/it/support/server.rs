@@ -153,8 +153,12 @@ impl World {
     pub fn swap_databases(&mut self, a: u32, b: u32) -> Seen {
         self.keys.swap(a, b);
         self.replica_keys.swap(a, b);
-        self.on_replica(|machine, turn| machine.swapped(turn, Swap { a, b }));
-        self.step(|machine, turn| machine.swapped(turn, Swap { a, b }))
+        let swapped = |machine: &mut Machine, turn: &mut Turn<'_>| {
+            machine.keys_swapped(Swap { a, b });
+            machine.swapped(turn, Swap { a, b });
+        };
+        self.on_replica(swapped);
+        self.step(swapped)
     }
 
     /// MULTI, SWAPDB `a b`, MOVE of the key to `a`, SWAPDB `a b`, EXEC. The machines learn of each step when the value
@@ -171,6 +175,8 @@ impl World {
         let after_events = self.after_events;
         let told = |[_, gone]: [Option<Lost>; 2]| {
             move |machine: &mut Machine, turn: &mut Turn<'_>| {
+                machine.keys_swapped(Swap { a, b });
+                machine.keys_swapped(Swap { a, b });
                 machine.moved(turn, to);
                 machine.swapped(turn, Swap { a, b });
                 machine.unlinked(turn, key, gone);
@@ -193,10 +199,12 @@ impl World {
             keys.values.retain(|((number, _), _)| db.is_some_and(|db| db != *number));
         }
         self.on_replica(|machine, turn| {
-            machine.flushed(turn, db, true);
+            let databases = machine.keys_flushed(db);
+            machine.flushed(turn, &databases, true);
         });
         let mut seen = self.step(|machine, turn| {
-            machine.flushed(turn, db, true);
+            let databases = machine.keys_flushed(db);
+            machine.flushed(turn, &databases, true);
             if db.is_none() && machine.forgive(machine.divergence().total()) {
                 machine.tell_mark(turn.fx);
             }
