@@ -67,14 +67,40 @@ impl World {
         self.keys.swap(a, b);
         self.replica_keys.swap(a, b);
         self.unheard_swaps.push(Swap { a, b });
-        self.step(|machine, turn| machine.swapped(turn, Swap { a, b }))
+        self.replica.keys_swapped(Swap { a, b });
+        self.step(|machine, turn| {
+            machine.keys_swapped(Swap { a, b });
+            machine.swapped(turn);
+        })
+    }
+
+    /// FLUSHDB or FLUSHALL (`None`), whose notice the replica processes only in [`World::hear_of_flushes`].
+    pub fn flush_unheard(&mut self, db: Option<u32>) -> Seen {
+        for keys in [&mut self.keys, &mut self.replica_keys] {
+            keys.values.retain(|((number, _), _)| db.is_some_and(|db| db != *number));
+        }
+        let databases = self.replica.keys_flushed(db);
+        self.unheard_flushes.push(databases);
+        self.step(|machine, turn| {
+            let databases = machine.keys_flushed(db);
+            machine.flushed(turn, &databases, true);
+        })
+    }
+
+    /// The replica's machine processes the notices of all such flushes.
+    pub fn hear_of_flushes(&mut self) -> Seen {
+        for databases in std::mem::take(&mut self.unheard_flushes) {
+            self.on_replica(|machine, turn| machine.flushed(turn, &databases, true));
+        }
+        self.check_replica();
+        Seen::default()
     }
 
     /// Tells the replica's machine all swaps that it has not learnt of.
     pub fn hear_of_swaps(&mut self) -> Seen {
-        for swap in std::mem::take(&mut self.unheard_swaps) {
+        for _ in std::mem::take(&mut self.unheard_swaps) {
             self.on_replica(|machine, turn| {
-                machine.swapped_before_replay(turn, swap);
+                machine.swapped(turn);
             });
         }
         self.check_replica();

@@ -88,6 +88,8 @@ pub struct World {
     permits: u128,
     /// SWAPDB calls of which the machine of the replica has not learnt yet.
     unheard_swaps: Vec<Swap>,
+    /// Flushes of which the machine of the replica has not learnt yet: the databases that had keys.
+    unheard_flushes: Vec<Vec<u32>>,
     /// RENAME calls of which the machine of the replica has not learnt yet: the names, and what was unlinked.
     unheard_renames: Vec<(Id, Id, Lost)>,
     /// Calls that are blocked now, with their connections.
@@ -117,6 +119,7 @@ impl World {
             fx: Effects::default(),
             permits: 0,
             unheard_swaps: Vec::new(),
+            unheard_flushes: Vec::new(),
             unheard_renames: Vec::new(),
             blocked: BTreeMap::new(),
             sent: Vec::new(),
