@@ -142,7 +142,7 @@ async fn a_grant_with_a_connection_lost_after_the_reply_is_shortened() {
             .map(|n| tokio::spawn(acquire(client.clone(), kind, format!("k{n}"))))
             .collect();
         until("all to ask", || proxy.requests(command) == MANY as u64).await;
-        until("the answers", || calls(&server, command) == MANY).await;
+        until("the answers", || server.calls(command) == MANY).await;
         hang_up_on_listeners(&server);
         proxy.flow();
         let mut held = Vec::new();
@@ -178,13 +178,6 @@ async fn acquire(client: Client, kind: &str, key: String) -> Held {
             Held::One(any.try_acquire().await.unwrap().unwrap())
         }
     }
-}
-
-/// Number of calls of a command on the server.
-fn calls(server: &Server, command: &str) -> usize {
-    let stats = server.info("commandstats");
-    let Some(stat) = stats.get(&format!("cmdstat_{command}")) else { return 0 };
-    stat.trim_start_matches("calls=").split(',').next().unwrap().parse().unwrap()
 }
 
 /// The server notices the end of the connection, the client does not, as behind a black hole.

@@ -250,7 +250,7 @@ async fn a_replica_takes_over_for_a_node_that_died() {
     let _ = within("the acquire", again.acquire()).await.unwrap().release().await.unwrap();
 
     // From now on no other client renews there.
-    let renewals = || node.info("commandstats").get("cmdstat_DLOCK.RENEW").cloned();
+    let renewals = || node.calls("DLOCK.RENEW");
     let before = renewals();
     until("a renewal by the watchdog", || {
         assert_eq!(holding.lost_now(), None, "after {:?}", start.elapsed());

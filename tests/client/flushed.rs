@@ -9,12 +9,6 @@ use crate::support::{until, within};
 
 const LEASE: Duration = Duration::from_hours(1);
 
-fn renewals(server: &Server) -> usize {
-    let stats = server.info("commandstats");
-    let Some(stat) = stats.get("cmdstat_DLOCK.RENEW") else { return 0 };
-    stat.trim_start_matches("calls=").split(',').next().unwrap().parse().unwrap()
-}
-
 /// A flush before the grant makes the client verify the grant; another one comes with the reply to that, and the
 /// watchdog checks all holds before this one is registered.
 #[tokio::test]
@@ -31,7 +25,7 @@ async fn a_flush_that_comes_while_a_grant_is_verified_is_noticed() {
         until("the first flush", || canary.lost_now() == Some(Lost::Flushed)).await;
         proxy.once("DLOCK.RENEW", Fault::StallReply);
         proxy.flow();
-        until("the verification", || renewals(&server) == 1).await;
+        until("the verification", || server.calls("DLOCK.RENEW") == 1).await;
         server.cmd(&["FLUSHALL"]).ok();
         proxy.flow();
     };

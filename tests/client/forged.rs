@@ -8,15 +8,6 @@ use tokio::task::JoinHandle;
 
 use crate::support::{number, until, within};
 
-/// Number of calls of `command` on the server.
-fn calls(server: &Server, command: &str) -> u64 {
-    let stats = server.cmd(&["INFO", "commandstats"]).text();
-    let (stats, name) = (stats.to_lowercase(), format!("cmdstat_{command}:calls=").to_lowercase());
-    let line = stats.lines().find_map(|line| line.strip_prefix(&name));
-    let count = line.and_then(|rest| rest.split(',').next());
-    count.map_or(0, |count| count.parse().unwrap())
-}
-
 /// Waits in the background; true once it is granted.
 fn in_background<T: Send + 'static>(
     call: impl Future<Output = Result<T, dlock_client::Error>> + Send + 'static,
@@ -46,11 +37,11 @@ async fn forge<T>(server: &Server, family: &str, id: &str, waiting: &JoinHandle<
         format!("granted 0 {id} {length} {owner} {length} {owner} k"),
     ] {
         let acquire = format!("{family}.ACQUIRE");
-        let before = calls(server, &acquire);
+        let before = server.calls(&acquire);
         forger.cmd(&["PUBLISH", &channel, &text]).int();
         if dlock_wire::message::Message::parse(text.as_bytes()).is_some() {
             // Only the server knows whether it is true.
-            until("the server to be asked", || calls(server, &acquire) > before).await;
+            until("the server to be asked", || server.calls(&acquire) > before).await;
         }
         assert!(!waiting.is_finished(), "a forged message was believed: {text}");
     }
@@ -103,7 +94,7 @@ async fn a_forged_message_grants_nothing() {
     let semaphore = client.semaphore("k");
     let waiting = in_background(async move { semaphore.acquire().await });
     forge(&server, "DSEM", &permit, &waiting).await;
-    assert_eq!(calls(&server, "DSEM.RENEW"), 0);
+    assert_eq!(server.calls("DSEM.RENEW"), 0);
     server.cmd(&["DSEM.RELEASE", "k", &permit]).int();
     let _ = within("the grant", waiting).await.unwrap().release().await.unwrap();
     server.left_over_check();

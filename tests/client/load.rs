@@ -124,7 +124,7 @@ async fn soak_ten_thousand_holds_are_kept_alive() {
 
     let client = Client::connect(&server.url()).await.unwrap();
     let guards = hold(&client, "b", HOLDS).await;
-    let renewals = || number_of(&server, "DLOCK.RENEW");
+    let renewals = || server.calls("DLOCK.RENEW");
     let (cpu, calls, start) = (processor_time(), renewals(), Instant::now());
     while start.elapsed() < time {
         tokio::time::sleep(Duration::from_secs(5)).await;
@@ -151,10 +151,3 @@ async fn hold(client: &Client, name: &str, holds: usize) -> Vec<Guard> {
     guards
 }
 
-/// Number of calls of a command.
-fn number_of(server: &Server, command: &str) -> i64 {
-    let stats = server.info("commandstats");
-    let calls = stats.get(&format!("cmdstat_{command}"));
-    let calls = calls.and_then(|stat| stat.strip_prefix("calls=")?.split(',').next()?.parse().ok());
-    calls.unwrap_or(0)
-}

@@ -225,6 +225,19 @@ impl Server {
             .unwrap_or_else(|| panic!("INFO {section}: {field} is {value:?} in {info:?}"))
     }
 
+    /// Number of calls of a command, whoever wrote its name in capitals.
+    #[track_caller]
+    pub fn calls(&self, command: &str) -> usize {
+        let stats = self.info("commandstats");
+        let is_asked = |name: &str| {
+            let name = name.strip_prefix("cmdstat_");
+            name.is_some_and(|name| name.eq_ignore_ascii_case(command))
+        };
+        let stat = stats.iter().find(|(name, _)| is_asked(name));
+        let calls = stat.and_then(|(_, stat)| stat.strip_prefix("calls=")?.split(',').next());
+        calls.map_or(0, |calls| calls.parse().expect("a number of calls"))
+    }
+
     /// Number of blocked connections.
     #[track_caller]
     pub fn blocked_clients(&self) -> i64 {
