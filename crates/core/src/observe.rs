@@ -268,7 +268,6 @@ impl Machine {
             return;
         }
         let queue = self.waits.queue_of(about.key);
-        // Waiters of calls that are over may still count: to leave them out would cost a walk over the queue.
         let waiters = queue.and_then(|queue| self.waits.queue(queue)).map_or(0, |queue| queue.len);
         let mut entry = self.log.blank(now, event, about.kind.into());
         entry.db = about.key.db.into();

@@ -199,7 +199,7 @@ impl WaitQueues {
             self.close_if_empty(id);
             queue = self.queue_of(key);
         }
-        queue.unwrap_or_else(|| self.open_queue(key, kind))
+        queue.unwrap_or_else(|| self.add_queue(key, kind, false))
     }
 
     /// The neighbours of a waiter with the sequence number `seq`, which must be unused.

@@ -1,7 +1,7 @@
 //! The answers of reading commands. They change nothing. They treat everything that has expired as ended, even where it
 //! cannot be removed (on a replica, during a pause).
 
-mod shown;
+mod rows;
 
 use crate::ids::{HoldId, KeyId, QueueId};
 use crate::key::Key;
@@ -23,7 +23,7 @@ use dlock_wire::permit::PermitText;
 use dlock_wire::reply::{
     self, HolderInfo, Info, LatchInfo, LockInfo, PermitInfo, RwInfo, RwMode, SemInfo, WaiterInfo,
 };
-use shown::saved_row;
+use rows::saved_row;
 
 impl Machine {
     /// INFO of the family `kind`; `None` if the key is missing.

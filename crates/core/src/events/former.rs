@@ -107,8 +107,7 @@ impl Machine {
         }
     }
 
-    /// Ends the blocked call of a former waiter, with this answer. Returns whether
-    /// there was one.
+    /// Ends the blocked call of a former waiter with this answer. Returns whether there was one.
     pub(crate) fn unblock_former(
         &mut self,
         client: u64,

@@ -9,7 +9,7 @@ use crate::ids::{KeyId, QueueId};
 use crate::key::{Key, Swap};
 use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::portions::{AT_ONCE, WEIGHT_AT_ONCE};
+use crate::portions::AT_ONCE;
 use crate::slab::SlabId;
 use crate::store::{Lookup, Reach, Store};
 use crate::turn::Turn;
@@ -158,16 +158,17 @@ impl Machine {
     }
 
     /// This node no longer serves the slot of these keys: their waiters must ask elsewhere. Checks the queues with
-    /// these numbers, below [`WaitQueues::queue_bound`](crate::queues::WaitQueues::queue_bound). Returns the number of
-    /// the first queue that it has not checked: it ends one queue after the other until they make much work.
+    /// these numbers, below [`WaitQueues::queue_bound`](crate::queues::WaitQueues::queue_bound), until they make much
+    /// work. Returns the first number that it has not checked.
     pub fn slot_lost(
         &mut self,
         queues: Range<QueueId>,
         mut lost: impl FnMut(&[u8]) -> bool,
         fx: &mut Effects,
     ) -> QueueId {
+        let begun = self.waits.moves();
         for id in queues.start.up_to(queues.end) {
-            if fx.weight() >= WEIGHT_AT_ONCE {
+            if self.has_done_enough(fx, begun) {
                 return id;
             }
             if self.waits.queue(id).is_some_and(|queue| lost(&queue.name)) {

@@ -1,8 +1,8 @@
-//! Very many holds that end together: their value was deleted, or an operator broke all readers.
+//! Holds that end together: their value was deleted, or an operator broke all readers.
 //!
-//! The step in which a value is deleted notes the requests of its holds and removes their bindings. Messages cost the
-//! server more: the tick sends them, a few at a time. Broken readers leave the value in that step. The tick notes
-//! and tells the rest of each of them, and until then lookups find their requests here.
+//! The step that deletes a value notes the requests of its holds and removes their bindings. Messages cost the server
+//! more, so the tick sends them, a few at a time. The step that breaks readers takes them out of the value. The tick
+//! then notes their requests and sends their messages and events. Until then lookups find their requests here.
 
 use crate::effects::{Effects, Event};
 use crate::ids::HoldRef;

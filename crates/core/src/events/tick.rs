@@ -41,7 +41,7 @@ enum Task {
     Expire,
     /// Dirty queues are served: grants, and refusals of waiters that wait in a cycle.
     Serve,
-    /// Keys and queues are checked after their values were flushed, swapped or removed.
+    /// Queues are checked after a flush or a swap, and messages about removed holds are sent.
     Check,
     /// What a closed connection had: its waiters leave or begin their grace, its bound holds are shortened.
     Depart,
@@ -60,6 +60,10 @@ impl Task {
     /// Work that no call waits for: each kind gets its turn.
     const OTHERS: [Self; 5] =
         [Self::Check, Self::Depart, Self::EndLease, Self::Search, Self::Reclaim];
+
+    fn all() -> impl Iterator<Item = Self> {
+        Self::URGENT.into_iter().chain(Self::OTHERS)
+    }
 
     /// The order in which the kinds are tried for a piece of work. Answers come first. Every second piece is for work
     /// that no call waits for: a million holds can be gone at once, and a queue can need that work before it is served.
@@ -169,24 +173,24 @@ impl Machine {
     fn on_lease_clock(&self, at: Option<LeaseInstant>, now: Now) -> Option<Instant> {
         let at = at?;
         let clock = self.regime.clock();
-        Some(match () {
-            () if at <= self.regime.lease(now.mono) => now.mono,
-            () if clock.is_paused() => now.mono + RETRY_MS,
-            () => clock.mono(at),
+        Some(if at <= clock.at(now.mono) {
+            now.mono
+        } else if clock.is_paused() {
+            now.mono + RETRY_MS
+        } else {
+            clock.mono(at)
         })
     }
 
     /// Whether anything is to be done that needs an open gate.
     pub fn wants_to_write(&self, now: Now) -> bool {
         let is_due = |task| self.due_at(task, now).is_some_and(|at| at <= now.mono);
-        let mut all = Task::URGENT.into_iter().chain(Task::OTHERS);
-        all.any(|task| self.writes(task) && is_due(task))
+        Task::all().any(|task| self.writes(task) && is_due(task))
     }
 
     /// The time of the next tick; `None` if nothing will happen by itself. `gate` is the last answer of the server.
     pub fn next_alarm(&self, now: Now, gate: Gate) -> Option<Instant> {
-        let all = Task::URGENT.into_iter().chain(Task::OTHERS);
-        let next = all.filter_map(|task| {
+        let next = Task::all().filter_map(|task| {
             let at = self.due_at(task, now)?;
             // The server does not report when the gate opens.
             let is_shut = gate == Gate::Shut && self.writes(task) && at <= now.mono;

@@ -118,11 +118,11 @@ impl Machine {
         if too_wide.is_some() {
             return too_wide;
         }
-        if let Some(fault) = self.too_many_holds(step, resource, &terms, wait_state) {
+        let place = wait_state.and_then(|_| self.waits.waiter_at(step.key, owner));
+        if let Some(fault) = self.too_many_holds(step, resource, demand, place) {
             return Some(fault);
         }
         let goes_first = goes_first(resource, owner, demand);
-        let place = wait_state.and_then(|_| self.waits.waiter_at(step.key, owner));
         // An owner that waits already is served through its queue entry, so that no entry is left behind.
         if (place.is_none() || goes_first) && self.is_open(step, resource, owner, demand) {
             let outcome = match place {
@@ -158,23 +158,19 @@ impl Machine {
     }
 
     /// `LIMIT` for a reader, or for permits, if the key has as many holds as one key can have. A call that takes over
-    /// the position of its owner in the queue is served.
+    /// the position of its owner's waiter is served.
     fn too_many_holds(
         &self,
         step: &Step<'_>,
         resource: &Resource,
-        terms: &Terms<'_>,
-        wait_state: Option<WaitState>,
+        demand: Demand,
+        waiter: Option<WaiterSlot>,
     ) -> Option<Outcome> {
-        let demand = terms.demand;
         let is_one_of_many = matches!(demand, Demand::Rw(Mode::Read) | Demand::Permits { .. });
-        let holds = resource.others().filter(|_| is_one_of_many).map_or(0, Holds::len);
-        if holds == 0 || holds < self.settings.max_holds_per_key {
-            return None;
-        }
-        let place = wait_state.and_then(|_| self.waits.waiter_at(step.key, terms.owner));
-        let place = place.and_then(|slot| self.waits.get(slot));
-        if place.is_some_and(|waiter| waiter.ask.demand.keeps_position_for(demand)) {
+        let holds = resource.others().map_or(0, Holds::len);
+        let waiter = waiter.and_then(|slot| self.waits.get(slot));
+        let waits = waiter.is_some_and(|waiter| waiter.ask.demand.keeps_position_for(demand));
+        if !is_one_of_many || holds < self.settings.max_holds_per_key || waits {
             return None;
         }
         let key = quoted(step.key.name);

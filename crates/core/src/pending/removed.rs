@@ -1,4 +1,4 @@
-//! Very many holds that ended together, and what is not done for them yet.
+//! Holds that ended together, with the messages that are not sent and the requests that are not noted.
 
 use crate::bytes::Name;
 use crate::key::Key;

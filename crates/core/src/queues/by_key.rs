@@ -65,10 +65,6 @@ impl WaitQueues {
         self.lengths.longest()
     }
 
-    pub(super) fn open_queue(&mut self, key: Key<'_>, kind: Kind) -> QueueId {
-        self.add_queue(key, kind, false)
-    }
-
     pub(super) fn add_queue(&mut self, key: Key<'_>, kind: Kind, observes: bool) -> QueueId {
         self.last_serial += 1;
         *self.databases.entry(key.db).or_default() += 1;
