@@ -282,7 +282,6 @@ fn apply(ctx: Ctx<'_>, (named, scope): Reached<'_>, call: Apply<'_>) {
     }
     match replayed {
         Ok(()) => {
-            inbox::count_replay();
             if let Some(name) = named.first() {
                 ctx.signal_modified(name);
             }

@@ -13,7 +13,7 @@ use dlock_core::events::lost::Lost;
 use dlock_core::key::Swap;
 use dlock_core::queues::waiter::WaiterId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::ffi::{Alarm, CallId, MainCell};
 use crate::{cluster, shell};
@@ -25,8 +25,23 @@ pub use lost::{
 impl Notice {
     /// FLUSHDB, or FLUSHALL (`None`), at this moment.
     pub fn flushed(db: Option<u32>) -> Self {
-        let missing = shell::with(|shell| shell.machine.divergence().total());
-        Self::Flushed { db, missing: missing.unwrap_or_default() }
+        let at_once = shell::with(|shell| {
+            (shell.machine.divergence().total(), shell.machine.keys_flushed(db))
+        });
+        let (missing, databases) = at_once.unwrap_or_default();
+        Self::Flushed { is_all: db.is_none(), databases, missing }
+    }
+
+    /// SWAPDB, at this moment. Earlier notices about a value follow it to its new database.
+    pub fn swapped(databases: Swap) -> Self {
+        let _ = shell::with(|shell| shell.machine.keys_swapped(databases));
+        INBOX.try_with(|inbox| inbox.readdress(databases));
+        LOADED.try_with(|loaded| {
+            for (db, _) in loaded {
+                *db = databases.target_of(*db);
+            }
+        });
+        Self::Swapped
     }
 
     /// The key that the notice is about.
@@ -46,7 +61,7 @@ impl Notice {
             | Self::Undelivered(_)
             | Self::Unlinked { .. }
             | Self::Flushed { .. }
-            | Self::Swapped { .. }
+            | Self::Swapped
             | Self::Moved { .. }
             | Self::Loaded { .. } => true,
             // For an active connection only its queues are checked, which respects the gate itself.
@@ -114,18 +129,15 @@ pub enum Notice {
     },
     /// FLUSHDB, or FLUSHALL.
     Flushed {
-        /// The database; `None`: all.
-        db: Option<u32>,
+        /// All databases.
+        is_all: bool,
+        /// The databases that had keys of ours.
+        databases: Vec<u32>,
         /// What was missing from the data by then.
         missing: Refused,
     },
     /// SWAPDB.
-    Swapped {
-        /// The two databases.
-        databases: Swap,
-        /// Number of records replayed by then: [`replays`].
-        replays: u64,
-    },
+    Swapped,
     /// A child process saves the data set or rewrites the AOF.
     Forked,
     /// What is missing from the data has changed, and the AOF and replicas do not know that.
@@ -216,6 +228,20 @@ impl Inbox {
         waiting.chain(&self.new).map(|(_, notice)| notice)
     }
 
+    /// The values of these databases are in the other one now.
+    fn readdress(&mut self, databases: Swap) {
+        let waiting = self.waiting.values_mut().flatten().chain(&mut self.at_gate);
+        for (_, notice) in waiting.chain(&mut self.new) {
+            match notice {
+                Notice::Moved { db, .. } | Notice::Loaded { db, aside: false, .. } => {
+                    *db = databases.target_of(*db);
+                }
+                Notice::Unlinked { lost: Some(lost), .. } => lost.swap(databases),
+                _ => {}
+            }
+        }
+    }
+
     /// Takes the new notices, and those that wait as `of` says; oldest first.
     fn take(&mut self, of: Of) -> VecDeque<Numbered> {
         let mut waiting: Vec<Numbered> = match of {
@@ -249,19 +275,6 @@ pub enum Of {
 
 /// Connections with a pending `Heard` notice: one per connection is enough.
 static HEARD: MainCell<BTreeSet<u64>> = MainCell::new(BTreeSet::new());
-
-/// Counts replayed records. Replay goes on while notices wait, and notices are not about keys that it indexes later.
-static REPLAYS: AtomicU64 = AtomicU64::new(0);
-
-/// Counts a replayed record.
-pub fn count_replay() {
-    REPLAYS.fetch_add(1, Relaxed);
-}
-
-/// How many records have been replayed.
-pub fn replays() -> u64 {
-    REPLAYS.load(Relaxed)
-}
 
 /// Keys of a loaded data set that are not indexed yet. They can be many, so they are indexed a few at a time. The
 /// machine also indexes any key that is used.
@@ -304,38 +317,12 @@ pub fn push(notice: Notice) {
     }
     let first = INBOX.try_with(|inbox| {
         let first = inbox.is_empty();
-        match notice {
-            Notice::Swapped { databases, .. } => push_swap(inbox, databases, notice),
-            notice => inbox.push(notice),
-        }
+        inbox.push(notice);
         NEWS.store(true, Relaxed);
         first
     });
     if first == Some(true) {
         Alarm::ring();
-    }
-}
-
-/// SWAPDB: notices about a value follow the value to its new database, and are processed after the swap.
-fn push_swap(inbox: &mut Inbox, databases: Swap, swapped: Notice) {
-    let (mut placed, others): (VecDeque<_>, VecDeque<_>) =
-        inbox.take(Of::All).into_iter().partition(|(_, notice)| {
-            matches!(notice, Notice::Moved { .. } | Notice::Loaded { aside: false, .. })
-        });
-    for (_, notice) in &mut placed {
-        if let Notice::Moved { db, .. } | Notice::Loaded { db, .. } = notice {
-            *db = databases.target_of(*db);
-        }
-    }
-    LOADED.try_with(|loaded| {
-        for (db, _) in loaded {
-            *db = databases.target_of(*db);
-        }
-    });
-    inbox.new = others;
-    inbox.push(swapped);
-    for (_, notice) in placed {
-        inbox.push(notice);
     }
 }
 

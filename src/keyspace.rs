@@ -304,10 +304,6 @@ impl Store for Keys<'_> {
         }
     }
 
-    fn is_empty(&mut self, db: u32) -> bool {
-        self.ctx.db_size(db) == Some(0)
-    }
-
     fn persist(&mut self, key: Key<'_>) {
         if let Some(handle) = self.open(key) {
             handle.clear_expire();

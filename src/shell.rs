@@ -192,6 +192,11 @@ pub fn knows_client(client: u64) -> bool {
         .unwrap_or(true)
 }
 
+/// A staged data set has just replaced all keys.
+pub fn data_replaced() {
+    let _ = with(|shell| shell.machine.keys_flushed(None));
+}
+
 /// Whether this server decides. False before the start.
 pub fn is_primary() -> bool {
     with(|shell| shell.machine.role() == Role::Primary).unwrap_or(false)

@@ -139,12 +139,8 @@ pub fn drain_notices(ctx: Ctx<'_>, allowed: Allowed) {
         Scope::Command(slot) => slot.map_or(Of::News, Of::Slot),
     };
     let mut batch = Batch::take(of, allowed.scope != Scope::Everywhere);
-    let facts = BatchFacts {
-        before_load: batch.iter().any(|notice| matches!(notice, Notice::Loading)),
-        swaps_before_replay: batch.iter().any(|notice| {
-            matches!(notice, Notice::Swapped { replays, .. } if *replays != inbox::replays())
-        }),
-    };
+    // A data set is or was loaded after these events.
+    let before_load = batch.iter().any(|notice| matches!(notice, Notice::Loading));
     // A value that moved must be followed before its old name is checked.
     for notice in batch.iter() {
         if let Notice::Moved { db, name } = notice
@@ -175,7 +171,7 @@ pub fn drain_notices(ctx: Ctx<'_>, allowed: Allowed) {
         {
             batch.put_off((number, notice), Wait::Gate);
         } else {
-            apply_notice(ctx, allowed, notice, facts);
+            apply_notice(ctx, allowed, notice, before_load);
         }
     }
     // Once for all notices: their number has no bound.
@@ -193,7 +189,7 @@ fn waits_for_tick(notice: &Notice, scope: Scope) -> bool {
         | Notice::Moved { name, .. }
         | Notice::Loaded { name, aside: false, .. } => !scope.reaches(name),
         Notice::Flushed { .. }
-        | Notice::Swapped { .. }
+        | Notice::Swapped
         | Notice::Undelivered(_)
         | Notice::Forked
         | Notice::Forgiven
@@ -224,16 +220,7 @@ fn client_gone(ctx: Ctx<'_>, allowed: Allowed, client: u64) -> bool {
     is_done
 }
 
-/// Facts about a batch of notices that concern each of them.
-#[derive(Clone, Copy)]
-struct BatchFacts {
-    /// A data set is or was loaded after these events.
-    before_load: bool,
-    /// Records were replayed after an exchange of databases.
-    swaps_before_replay: bool,
-}
-
-fn apply_notice(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, facts: BatchFacts) {
+fn apply_notice(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, before_load: bool) {
     match notice {
         Notice::ClientGone(client) => {
             client_gone(ctx, allowed, client);
@@ -269,22 +256,16 @@ fn apply_notice(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, facts: BatchFact
         Notice::Loaded { db, name, aside: true, .. } => {
             let _ = shell::with(|shell| shell.aside.push((db, name)));
         }
-        Notice::Flushed { db, missing } => on_keys(ctx, allowed, |shell, turn| {
-            shell.machine.flushed(turn, db, !facts.before_load);
-            if db.is_none() && !facts.before_load {
+        Notice::Flushed { is_all, databases, missing } => on_keys(ctx, allowed, |shell, turn| {
+            shell.machine.flushed(turn, &databases, !before_load);
+            if is_all && !before_load {
                 // On a replica this notice does not wait for the gate, so the server may be paused.
                 if shell.machine.forgive(missing) {
                     inbox::push(Notice::Forgiven);
                 }
             }
         }),
-        Notice::Swapped { databases, .. } => on_keys(ctx, allowed, |shell, turn| {
-            if facts.swaps_before_replay {
-                shell.machine.swapped_before_replay(turn, databases);
-            } else {
-                shell.machine.swapped(turn, databases);
-            }
-        }),
+        Notice::Swapped => on_keys(ctx, allowed, |shell, turn| shell.machine.swapped(turn)),
         Notice::Role { primary } => on_keys(ctx, allowed, |shell, turn| {
             if primary { shell.machine.promote(turn.now) } else { shell.machine.demote() }
         }),
@@ -306,7 +287,7 @@ fn apply_notice(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, facts: BatchFact
         }
         Notice::AsyncLoading(Load::Ended) => {
             on_keys(ctx, allowed, |shell, turn| {
-                shell.machine.flushed(turn, None, false);
+                shell.machine.flushed(turn, &[], false);
             });
             let loaded = shell::with(|shell| std::mem::take(&mut shell.aside));
             serve_staged_data(ctx, &loaded.unwrap_or_default());

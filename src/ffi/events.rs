@@ -138,8 +138,7 @@ unsafe fn notice(event: u64, subevent: u64, data: *mut c_void) -> Option<Notice>
             let swap = unsafe { data.cast::<raw::RedisModuleSwapDbInfo>().as_ref() }?;
             let a = u32::try_from(swap.dbnum_first).ok()?;
             let b = u32::try_from(swap.dbnum_second).ok()?;
-            let databases = Swap { a, b };
-            Some(Notice::Swapped { databases, replays: inbox::replays() })
+            Some(Notice::swapped(Swap { a, b }))
         }
         (raw::REDISMODULE_EVENT_LOADING, step) => {
             match step {
@@ -160,6 +159,9 @@ unsafe fn notice(event: u64, subevent: u64, data: *mut c_void) -> Option<Notice>
             };
             ASIDE.store(load == Load::Started, Ordering::Relaxed);
             crate::persist::sync_aside(load);
+            if load == Load::Ended {
+                crate::shell::data_replaced();
+            }
             Some(Notice::AsyncLoading(load))
         }
         (raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, role) => Some(Notice::Role {

@@ -4,10 +4,11 @@ use crate::ids::{ALONE, HoldId, HoldRef, KeyId, WaiterSlot};
 use crate::queues::waiter::{HashKeys, WaiterId};
 use crate::state::debris::Debris;
 use crate::time::LeaseInstant;
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
 use core::iter::once;
-use core::ops::Bound;
-use hashbrown::HashMap;
+use core::ops::RangeInclusive;
+use hashbrown::{HashMap, HashSet, hash_set};
 
 /// A connection that has a waiter or a bound hold.
 #[derive(Debug, Default)]
@@ -28,6 +29,31 @@ impl Connection {
     fn is_idle(&self) -> bool {
         self.waiters.is_empty() && self.bindings.is_empty()
     }
+
+    fn first_in(&self, home: u32) -> Option<HoldRef> {
+        self.bindings.range(of_home(home)).next().copied()
+    }
+}
+
+/// The bindings to holds of keys in a home.
+fn of_home(home: u32) -> RangeInclusive<HoldRef> {
+    let at = |key, id| HoldRef { home, key, id };
+    at(KeyId::new(0), ALONE)..=at(KeyId::NONE, HoldId::MAX)
+}
+
+/// The bindings to holds of a key, by its home and entry.
+fn of_key((home, key): (u32, KeyId)) -> RangeInclusive<HoldRef> {
+    let at = |id| HoldRef { home, key, id };
+    at(ALONE)..=at(HoldId::MAX)
+}
+
+/// Bindings to holds of a flushed database, until they are removed.
+#[derive(Debug)]
+struct Void {
+    home: u32,
+    /// The connection whose bindings are being removed, and the others.
+    client: u64,
+    rest: hash_set::IntoIter<u64>,
 }
 
 /// Something that a closed connection has left behind.
@@ -58,6 +84,9 @@ pub struct Connections {
     activations: u64,
     /// Closed connections that still have something.
     departed: VecDeque<u64>,
+    /// The connections with bindings in each home.
+    bound_in: BTreeMap<u32, HashSet<u64, HashKeys>>,
+    void: Vec<Void>,
 }
 
 impl Connections {
@@ -68,6 +97,8 @@ impl Connections {
             unresponsive: 0,
             activations: 0,
             departed: VecDeque::new(),
+            bound_in: BTreeMap::new(),
+            void: Vec::new(),
         }
     }
 
@@ -118,11 +149,13 @@ impl Connections {
     }
 
     /// The holds of a key that are bound to closed connections, and the times at which these closed.
-    pub fn departed_bindings(&self, key: KeyId) -> impl Iterator<Item = (HoldId, LeaseInstant)> {
-        let range = HoldRef { key, id: ALONE }..=HoldRef { key, id: HoldId::MAX };
+    pub fn departed_bindings(
+        &self,
+        entry: (u32, KeyId),
+    ) -> impl Iterator<Item = (HoldId, LeaseInstant)> {
         self.departed.iter().filter_map(|client| self.known.get(client)).flat_map(
             move |connection| {
-                let bindings = connection.bindings.range(range.clone());
+                let bindings = connection.bindings.range(of_key(entry));
                 bindings.filter_map(|hold| Some((hold.id, connection.gone_at?)))
             },
         )
@@ -137,7 +170,8 @@ impl Connections {
                 if let Some(slot) = connection.waiters.pop_first() {
                     return Some(LeftBehind::Waiter { slot, at });
                 }
-                if let Some(hold) = connection.bindings.pop_first() {
+                if let Some(&hold) = connection.bindings.first() {
+                    self.unbind(client, hold);
                     return Some(LeftBehind::Binding { hold, at });
                 }
                 self.known.remove(&client);
@@ -160,6 +194,7 @@ impl Connections {
             let bindings = connection.bindings.into_iter().map(drop);
             connection.waiters.into_iter().map(drop).chain(bindings).chain(once(()))
         }));
+        debris.add(self.bound_in.into_values().flatten());
     }
 
     /// Notes a waiter of `client`, and whether it is the blocked call of this connection.
@@ -196,14 +231,55 @@ impl Connections {
 
     /// Notes a hold bound to `client`.
     pub fn bind(&mut self, client: u64, hold: HoldRef) {
-        self.known.entry(client).or_default().bindings.insert(hold);
+        let home = hold.home;
+        let connection = self.known.entry(client).or_default();
+        let is_first = connection.first_in(home).is_none();
+        connection.bindings.insert(hold);
+        if is_first {
+            let keys = *self.known.hasher();
+            let bound = self.bound_in.entry(home).or_insert_with(|| HashSet::with_hasher(keys));
+            bound.insert(client);
+        }
     }
 
     /// The hold is no longer bound to `client`.
     pub fn unbind(&mut self, client: u64, hold: HoldRef) {
+        let home = hold.home;
+        let mut is_last = false;
         self.update(client, |connection| {
-            connection.bindings.remove(&hold);
+            is_last = connection.bindings.remove(&hold) && connection.first_in(home).is_none();
         });
+        if is_last && let Some(bound) = self.bound_in.get_mut(&home) {
+            bound.remove(&client);
+        }
+    }
+
+    /// The holds of all keys in this home are gone. O(1): [`Connections::free_some`] removes the bindings.
+    pub(crate) fn unbind_home(&mut self, home: u32) {
+        let bound = self.bound_in.remove(&home).map(HashSet::into_iter);
+        self.void
+            .extend(bound.and_then(|mut rest| Some(Void { home, client: rest.next()?, rest })));
+    }
+
+    /// Whether bindings to holds of flushed databases are left.
+    pub(crate) fn has_void(&self) -> bool {
+        !self.void.is_empty()
+    }
+
+    /// Removes up to `most` of them; `false` if there are none.
+    pub(crate) fn free_some(&mut self, most: usize) -> bool {
+        for _ in 0..most {
+            let Some(void) = self.void.last_mut() else { return false };
+            let (client, home) = (void.client, void.home);
+            match self.known.get(&client).and_then(|connection| connection.first_in(home)) {
+                Some(hold) => self.unbind(client, hold),
+                None => match void.rest.next() {
+                    Some(client) => void.client = client,
+                    None => drop(self.void.pop()),
+                },
+            }
+        }
+        true
     }
 
     /// The connection let a grant expire. Returns whether it was responsive before.
@@ -248,13 +324,6 @@ impl Connections {
     pub fn is_unresponsive(&self, client: u64) -> bool {
         self.unresponsive > 0
             && self.known.get(&client).is_some_and(|connection| connection.unresponsive)
-    }
-
-    /// The first binding of `client` after another one, or from the beginning.
-    pub fn binding_after(&self, client: u64, last: Option<HoldRef>) -> Option<HoldRef> {
-        let bindings = &self.known.get(&client)?.bindings;
-        let from = last.map_or(Bound::Unbounded, Bound::Excluded);
-        bindings.range((from, Bound::Unbounded)).next().copied()
     }
 
     /// All connections, in no particular order.

@@ -1,7 +1,7 @@
 //! The end of holds.
 
 use crate::effects::Event;
-use crate::ids::{ALONE, HoldId, HoldRef};
+use crate::ids::{ALONE, HoldId};
 use crate::kind::Kind;
 use crate::machine::{End, Machine};
 use crate::state::lock::Lock;
@@ -86,10 +86,9 @@ impl Machine {
         id: HoldId,
         end: End,
     ) {
-        let key = resource.key_id;
         let Some(hold) = resource.take_hold(id) else { return };
         self.observe_end(step, resource.kind(), id, &hold, end);
-        self.unbind(HoldRef { key, id }, &hold);
+        self.unbind(self.leases.hold_ref(resource.key_id, id), &hold);
         step.dirty = true;
         if matches!(resource.kind(), Kind::Lock | Kind::Fair) {
             self.tell_observers(step.key, hold.token, end.into(), step.fx);

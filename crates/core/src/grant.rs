@@ -62,7 +62,7 @@ impl Machine {
             extras: None,
         };
         hold.remember(terms.reqid, Did::Acquire);
-        self.apply_options(HoldRef { key: key_id, id: name.id }, &mut hold, terms);
+        self.apply_options(self.leases.hold_ref(key_id, name.id), &mut hold, terms);
         hold
     }
 

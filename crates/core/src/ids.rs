@@ -102,6 +102,8 @@ impl HoldId {
 /// Where a hold is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HoldRef {
+    /// The home of the database of its key: see [`lease`](crate::lease).
+    pub home: u32,
     /// The entry of its key in the lease index.
     pub key: KeyId,
     /// Which of the holds of that key.

@@ -1,13 +1,12 @@
 //! The invariants after every step. Tests, the simulator and debug builds check them; each check has a sentence.
 
-use crate::ids::{HoldRef, KeyId, QueueId, WaiterSlot};
+use crate::ids::{KeyId, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::lease::Entry;
 use crate::machine::Machine;
 use crate::queues::waiter::{Demand, Queue, WaitState, Waiter, WaiterId};
 use crate::regime::Role;
-use crate::slab::SlabId;
 use crate::state::hold::NO_CLIENT;
 use crate::state::holds::Holds;
 use crate::state::lock::Lock;
@@ -43,7 +42,7 @@ impl Machine {
     fn has_served(&self) -> bool {
         !self.waits().has_dirty()
             && !self.has_queues_to_mark()
-            && !self.is_flushing()
+            && !self.waits().has_unchecked()
             && !self.connections().has_departed()
     }
 
@@ -177,8 +176,7 @@ impl Machine {
     fn check_keys(&self, store: &mut dyn Store) -> Result<(), String> {
         let leases = self.leases();
         let (mut held, mut permits) = (0, 0);
-        for id in KeyId::FIRST.up_to(leases.bound()) {
-            let Some(entry) = leases.get(id) else { continue };
+        for (id, entry) in leases.iter() {
             held += entry.held as usize;
             permits += entry.permits;
             let key = Key { db: leases.database_of(entry), name: &entry.name };
@@ -194,7 +192,7 @@ impl Machine {
             String::from("the queues of a holder's keys are listed")
         })?;
         let awaited = |id: QueueId, queue: &Queue| {
-            queue.len > 0 && !queue.observes && !self.is_before_flush(id, queue)
+            queue.len > 0 && !queue.observes && !self.waits().is_unchecked(id, queue)
         };
         for (id, queue) in self.waits().queues().filter(|&(id, queue)| awaited(id, queue)) {
             if let Lookup::Here(resource) = store.get(queue.key())
@@ -212,8 +210,8 @@ impl Machine {
         let mut ready: BTreeMap<WaiterId, usize> = BTreeMap::new();
         for (id, queue) in self.waits().queues().filter(|_| handing) {
             let entries = || {
-                let all = KeyId::FIRST.up_to(leases.bound());
-                all.filter_map(|id| leases.key_of(id)).filter(|key| *key == queue.key())
+                let keys = leases.iter().filter_map(|(id, _)| leases.key_of(id));
+                keys.filter(|key| *key == queue.key())
             };
             if queue.observes {
                 // The removal of a value may not be heard of yet: then its entry is left.
@@ -276,7 +274,7 @@ impl Machine {
             let tied = self.bound_client(resource, hold);
             let known = self.connections().get(tied);
             let known = known
-                .is_some_and(|known| known.bindings.contains(&HoldRef { key: id, id: hold_id }));
+                .is_some_and(|known| known.bindings.contains(&self.leases.hold_ref(id, hold_id)));
             ensure(tied == NO_CLIENT || known, || {
                 format!("the connection that {name:?} is tied to knows it")
             })?;

@@ -3,23 +3,33 @@
 //! A resource knows its entry by a small integer ([`KeyId`]); an entry knows the name of its key. Neither has a
 //! pointer to the other, because Redis may free a value on another thread or move it to another name. Code that follows
 //! such an id checks that both still name each other.
+//!
+//! The entries of a database are those of its *home*. A flush gives the database a new home, and the entries of the old
+//! one are void: no lookup finds them, and they end nothing. SWAPDB exchanges the homes of two databases.
 
 use crate::bytes::Name;
-use crate::ids::KeyId;
+use crate::ids::{HoldId, HoldRef, KeyId};
 use crate::key::{Key, Swap};
 use crate::kind::Kind;
 use crate::slab::Slab;
 use crate::time::LeaseInstant;
 use crate::wheel::{Step, Wheel};
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// Numbers of new homes. Until its first flush a database has the home of its own number, which is smaller.
+const NEW_HOME: u32 = 1 << 31;
 
 /// The entry of one key.
 #[derive(Debug)]
 pub struct Entry {
     /// Name of the key.
     pub name: Name,
-    /// Database of the key, by its number before all swaps: see [`Leases::database_of`].
+    /// The home of its database: see [`Leases::database_of`].
     home: u32,
+    /// The entries of the same home, linked in both directions.
+    prev: KeyId,
+    next: KeyId,
     /// The machine's epoch when the deadline was last set; see `Machine::promote`.
     pub epoch: u32,
     /// The family of the key.
@@ -34,22 +44,32 @@ pub struct Entry {
     is_awaited: bool,
 }
 
+/// The entries of a database.
+#[derive(Debug)]
+struct Home {
+    first: KeyId,
+    len: usize,
+    held: usize,
+    permits: u64,
+}
+
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub struct Leases {
     entries: Slab<KeyId, Entry>,
-    /// Number of entries of each database that had any, by home. A database without entries stays in the map: a single
-    /// lock that comes and goes should not add and remove it each time.
-    databases: BTreeMap<u32, usize>,
-    /// Renumbering of swapped databases, so that a swap need not walk over all entries: of each home the number now,
-    /// and back.
+    /// A home without entries stays in the map: a single lock that comes and goes should not add and remove it each
+    /// time.
+    homes: BTreeMap<u32, Home>,
+    /// Of each home the number of its database, and back; where they differ.
     number_of: BTreeMap<u32, u32>,
     home_of: BTreeMap<u32, u32>,
+    /// Number of flushes that gave a database a new home.
+    flushes: u32,
+    /// The first of the void entries of each former home.
+    void: Vec<KeyId>,
     wheel: Wheel<KeyId>,
     /// The deadlines of keys with waiters: they end before the others.
     awaited: Wheel<KeyId>,
-    held: usize,
-    permits: u64,
 }
 
 impl Leases {
@@ -57,33 +77,67 @@ impl Leases {
     pub fn enter(&mut self, key: Key<'_>, kind: Kind, epoch: u32) -> KeyId {
         let name = Name::from(key.name);
         let home = self.home(key.db);
-        *self.databases.entry(home).or_default() += 1;
-        self.entries.insert(Entry {
+        let id = self.entries.insert(Entry {
             name,
             home,
+            prev: KeyId::NONE,
+            next: KeyId::NONE,
             epoch,
             kind,
             held: 0,
             permits: 0,
             is_missed: false,
             is_awaited: false,
-        })
+        });
+        self.link(id, home);
+        id
+    }
+
+    /// Puts an entry in front of those of a home.
+    fn link(&mut self, id: KeyId, home: u32) {
+        let none = Home { first: KeyId::NONE, len: 0, held: 0, permits: 0 };
+        let of = self.homes.entry(home).or_insert(none);
+        let next = core::mem::replace(&mut of.first, id);
+        if let Some(entry) = self.entries.get_mut(id) {
+            (entry.home, entry.prev, entry.next) = (home, KeyId::NONE, next);
+            of.len += 1;
+            of.held += entry.held as usize;
+            of.permits += entry.permits;
+        }
+        if let Some(next) = self.entries.get_mut(next) {
+            next.prev = id;
+        }
+    }
+
+    /// Reverses [`Leases::link`].
+    fn unlink(&mut self, id: KeyId) {
+        let Some(entry) = self.entries.get(id) else { return };
+        let Some(of) = self.homes.get_mut(&entry.home) else { return };
+        of.len -= 1;
+        of.held -= entry.held as usize;
+        of.permits -= entry.permits;
+        let (prev, next) = (entry.prev, entry.next);
+        match self.entries.get_mut(prev) {
+            Some(prev) => prev.next = next,
+            None => of.first = next,
+        }
+        if let Some(next) = self.entries.get_mut(next) {
+            next.prev = prev;
+        }
     }
 
     /// Removes an entry with its deadline.
     pub fn leave(&mut self, id: KeyId) -> Option<Entry> {
+        self.get(id)?;
         self.disarm(id);
-        let entry = self.entries.remove(id)?;
-        self.count_out(entry.home);
-        self.held -= entry.held as usize;
-        self.permits -= entry.permits;
-        Some(entry)
+        self.unlink(id);
+        self.entries.remove(id)
     }
 
     /// The key of an entry is missing. The server may have removed it just now, and its report will need the entry. So
     /// the entry stays until `again`, and is removed the second time.
     pub fn miss(&mut self, id: KeyId, again: LeaseInstant) {
-        let Some(entry) = self.entries.get_mut(id) else { return };
+        let Some(entry) = self.get_mut(id) else { return };
         if core::mem::replace(&mut entry.is_missed, true) {
             self.leave(id);
         } else {
@@ -93,12 +147,31 @@ impl Leases {
 
     /// The entry under `id`.
     pub fn get(&self, id: KeyId) -> Option<&Entry> {
-        self.entries.get(id)
+        self.entries.get(id).filter(|entry| self.homes.contains_key(&entry.home))
+    }
+
+    fn get_mut(&mut self, id: KeyId) -> Option<&mut Entry> {
+        self.entries.get_mut(id).filter(|entry| self.homes.contains_key(&entry.home))
+    }
+
+    /// All entries.
+    pub fn iter(&self) -> impl Iterator<Item = (KeyId, &Entry)> {
+        self.entries.iter().filter(|(_, entry)| self.homes.contains_key(&entry.home))
+    }
+
+    /// A hold of the key of an entry.
+    pub(crate) fn hold_ref(&self, key: KeyId, id: HoldId) -> HoldRef {
+        HoldRef { home: self.get(key).map_or(u32::MAX, |entry| entry.home), key, id }
     }
 
     /// The database of the key of an entry.
     pub fn database_of(&self, entry: &Entry) -> u32 {
-        self.number_of.get(&entry.home).copied().unwrap_or(entry.home)
+        self.number(entry.home)
+    }
+
+    /// The database with this home.
+    pub(crate) fn number(&self, home: u32) -> u32 {
+        self.number_of.get(&home).copied().unwrap_or(home)
     }
 
     /// The key of the entry under `id`.
@@ -110,54 +183,91 @@ impl Leases {
     /// The entry under `id` if it is the one of `key`, where a value names this entry: it is not missed any more.
     pub fn of_key(&mut self, id: KeyId, key: Key<'_>) -> Option<&mut Entry> {
         let home = self.home(key.db);
-        let found = self.entries.get_mut(id);
+        let found = self.get_mut(id);
         let entry = found.filter(|entry| entry.home == home && *entry.name == *key.name)?;
         entry.is_missed = false;
         Some(entry)
     }
 
-    fn home(&self, db: u32) -> u32 {
+    /// The home of a database.
+    pub(crate) fn home(&self, db: u32) -> u32 {
         self.home_of.get(&db).copied().unwrap_or(db)
     }
 
     /// Sets the number of holds of the key, and of its leased permits.
     pub fn set_held(&mut self, id: KeyId, held: usize, permits: u64) {
-        if let Some(entry) = self.entries.get_mut(id) {
+        if let Some(entry) = self.entries.get_mut(id)
+            && let Some(of) = self.homes.get_mut(&entry.home)
+        {
             // As many as memory can hold.
             let held = u32::try_from(held).unwrap_or(u32::MAX);
-            self.held = self.held + held as usize - entry.held as usize;
-            self.permits = self.permits + permits - entry.permits;
+            of.held = of.held + held as usize - entry.held as usize;
+            of.permits = of.permits + permits - entry.permits;
             entry.held = held;
             entry.permits = permits;
         }
     }
 
-    /// Changes the key of an entry: the value moved to another name or database.
-    pub fn rename(&mut self, id: KeyId, key: Key<'_>) {
+    /// Changes the key of an entry: the value moved to another name or database. Returns its former home.
+    pub fn rename(&mut self, id: KeyId, key: Key<'_>) -> Option<u32> {
         let home = self.home(key.db);
-        let Some(entry) = self.entries.get_mut(id) else { return };
+        let entry = self.get_mut(id)?;
         entry.name = Name::from(key.name);
-        let from = core::mem::replace(&mut entry.home, home);
-        *self.databases.entry(home).or_default() += 1;
-        self.count_out(from);
+        let was = entry.home;
+        if was != home {
+            self.unlink(id);
+            self.link(id, home);
+        }
+        Some(was)
     }
 
-    fn count_out(&mut self, home: u32) {
-        if let Some(count) = self.databases.get_mut(&home) {
-            *count -= 1;
+    /// All keys of a database (`None`: of all) are gone, and their entries are void. O(1) in the number of entries.
+    /// Returns the databases that had entries, in ascending order, with their former homes.
+    pub fn flush(&mut self, db: Option<u32>) -> BTreeMap<u32, u32> {
+        let used = self.homes.iter().filter(|(_, of)| of.len > 0);
+        let used = used.map(|(&home, _)| (self.number(home), home));
+        let flushed: BTreeMap<_, _> =
+            used.filter(|(number, _)| db.is_none_or(|db| db == *number)).collect();
+        for (&number, home) in &flushed {
+            self.void.extend(self.homes.remove(home).map(|of| of.first));
+            self.number_of.remove(home);
+            let home = self.new_home();
+            self.number_of.insert(home, number);
+            self.home_of.insert(number, home);
+        }
+        flushed
+    }
+
+    fn new_home(&mut self) -> u32 {
+        loop {
+            self.flushes = self.flushes.wrapping_add(1);
+            let home = self.flushes | NEW_HOME;
+            if !self.number_of.contains_key(&home) {
+                return home;
+            }
         }
     }
 
-    /// Number of entries of keys in this database.
-    pub fn count_in(&self, db: u32) -> usize {
-        self.databases.get(&self.home(db)).copied().unwrap_or(0)
+    /// Whether memory of void entries is not freed.
+    pub(crate) fn has_void(&self) -> bool {
+        !self.void.is_empty()
     }
 
-    /// The databases of the keys in the index, in ascending order.
-    pub fn databases(&self) -> impl Iterator<Item = u32> {
-        let used = self.databases.iter().filter(|&(_, &count)| count > 0);
-        let used = used.map(|(home, _)| self.number_of.get(home).copied().unwrap_or(*home));
-        used.collect::<BTreeSet<u32>>().into_iter()
+    /// Frees up to `most` void entries; `false` if there are none.
+    pub(crate) fn free_some(&mut self, most: usize) -> bool {
+        for _ in 0..most {
+            let Some(first) = self.void.last_mut() else { return false };
+            let slot = *first;
+            match self.entries.remove(slot) {
+                Some(entry) => {
+                    *first = entry.next;
+                    self.wheel.disarm(slot);
+                    self.awaited.disarm(slot);
+                }
+                None => drop(self.void.pop()),
+            }
+        }
+        true
     }
 
     /// Swaps two database numbers in all entries. O(1) in the number of entries.
@@ -176,22 +286,24 @@ impl Leases {
 
     /// Sets the deadline of an entry, whether or not it had one.
     pub fn arm(&mut self, id: KeyId, at: LeaseInstant) {
-        self.wheel_of(id).arm(id, at.0);
+        if self.get(id).is_some() {
+            self.wheel_of(id).arm(id, at.0);
+        }
     }
 
     fn wheel_of(&mut self, id: KeyId) -> &mut Wheel<KeyId> {
-        let is_awaited = self.entries.get(id).is_some_and(|entry| entry.is_awaited);
+        let is_awaited = self.is_awaited(id);
         if is_awaited { &mut self.awaited } else { &mut self.wheel }
     }
 
     /// Whether a call waits, or waited, for the key of an entry.
     pub fn is_awaited(&self, id: KeyId) -> bool {
-        self.entries.get(id).is_some_and(|entry| entry.is_awaited)
+        self.get(id).is_some_and(|entry| entry.is_awaited)
     }
 
     /// A call waits for the key of an entry.
     pub fn set_awaited(&mut self, id: KeyId) {
-        if let Some(entry) = self.entries.get_mut(id)
+        if let Some(entry) = self.get_mut(id)
             && !core::mem::replace(&mut entry.is_awaited, true)
             && let Some(at) = self.wheel.deadline(id)
         {
@@ -202,12 +314,15 @@ impl Leases {
 
     /// The deadline of an entry, rounded up to a tick.
     pub fn deadline(&self, id: KeyId) -> Option<u64> {
+        self.get(id)?;
         self.wheel.deadline(id).or_else(|| self.awaited.deadline(id))
     }
 
     /// Removes the deadline of an entry.
     pub fn disarm(&mut self, id: KeyId) {
-        self.wheel_of(id).disarm(id);
+        if self.get(id).is_some() {
+            self.wheel_of(id).disarm(id);
+        }
     }
 
     /// Removes all deadlines.
@@ -217,12 +332,22 @@ impl Leases {
 
     /// The next expired entry with waiters, one bounded piece of work at a time.
     pub fn step_awaited(&mut self, now: LeaseInstant) -> Step<KeyId> {
-        self.awaited.step(now.0)
+        let step = self.awaited.step(now.0);
+        self.found(step)
     }
 
     /// The next expired entry without waiters, one bounded piece of work at a time.
     pub fn step_others(&mut self, now: LeaseInstant) -> Step<KeyId> {
-        self.wheel.step(now.0)
+        let step = self.wheel.step(now.0);
+        self.found(step)
+    }
+
+    /// A void entry ends nothing.
+    fn found(&self, step: Step<KeyId>) -> Step<KeyId> {
+        match step {
+            Step::Due(id) if self.get(id).is_none() => Step::Moved,
+            step => step,
+        }
     }
 
     /// A time not after the next deadline of a key with waiters; `None` if there is none.
@@ -247,38 +372,54 @@ impl Leases {
 
     /// Number of holds of locks, in all keys.
     pub fn held(&self) -> usize {
-        self.held
+        self.homes.values().map(|of| of.held).sum()
     }
 
     /// Number of leased permits, in all keys.
     pub fn permits(&self) -> u64 {
-        self.permits
+        self.homes.values().map(|of| of.permits).sum()
     }
 
     /// Number of keys in the index.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.homes.values().map(|of| of.len).sum()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.len() == 0
     }
 
     /// The bound for a walk over all ids.
     pub fn bound(&self) -> KeyId {
         self.entries.bound()
     }
-
-    /// Forgets everything.
-    pub fn clear(&mut self) {
-        *self = Self::default();
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn entries_of_a_flushed_database_are_void_and_are_freed_later() {
+        let mut leases = Leases::default();
+        let [key, other] = [0, 1].map(|db| Key { db, name: b"k" });
+        let ids = [key, key, other].map(|key| leases.enter(key, Kind::Lock, 0));
+        leases.arm(ids[0], LeaseInstant(1));
+        leases.set_held(ids[2], 1, 0);
+        assert_eq!(leases.flush(Some(0)), BTreeMap::from([(0, 0)]));
+        leases.arm(ids[1], LeaseInstant(1));
+        assert!(leases.of_key(ids[0], key).is_none() && leases.leave(ids[1]).is_none());
+        assert_eq!((leases.len(), leases.held()), (1, 1));
+        assert_eq!(leases.step_others(LeaseInstant(1_000)), Step::Moved);
+        let new = leases.enter(key, Kind::Lock, 0);
+        assert!(!ids.contains(&new), "a void entry keeps its id");
+        leases.swap_databases(Swap { a: 0, b: 1 });
+        assert_eq!(leases.key_of(new), Some(other));
+        assert_eq!(leases.flush(None).into_keys().collect::<Vec<_>>(), [0, 1]);
+        while leases.free_some(1) {}
+        assert_eq!((leases.len(), leases.entries.len(), leases.armed()), (0, 0, 0));
+    }
 
     #[test]
     fn an_entry_whose_value_was_found_again_is_missed_from_the_beginning() {

@@ -1,12 +1,10 @@
 //! Work that is left to later turns, and grants that are not known to have arrived: plain data.
 
-pub(crate) mod flush;
 pub(crate) mod former;
 pub(crate) mod in_flight;
 pub(crate) mod removed;
 
 use crate::ids::WaiterSlot;
-use crate::pending::flush::Flush;
 use crate::pending::former::Former;
 use crate::pending::removed::{Broken, Deleted};
 use crate::queues::waiter::WaiterId;
@@ -19,15 +17,13 @@ use alloc::vec::Vec;
 pub(crate) struct Pending {
     /// Calls for several keys that may be grantable.
     pub ready_groups: VecDeque<WaiterId>,
-    /// Keys to check because their value came from elsewhere with queue entries in it.
+    /// Keys to check because their value came from elsewhere with queue entries in it: homes and names.
     pub revisit: VecDeque<(u32, Vec<u8>)>,
     /// Waiters from before this server became a replica, not answered yet.
     pub former: VecDeque<Former>,
     /// Connections whose waiters count again, or no longer count: their queues must be checked, from the queue of this
     /// waiter on. With `true`, queues of locks for one holder are left out.
     pub to_mark_dirty: VecDeque<(u64, WaiterSlot, bool)>,
-    /// FLUSHDB and FLUSHALL that are not drained, oldest first.
-    pub flushes: VecDeque<Flush>,
     /// Deleted values whose holds are not all told, oldest first.
     pub deleted: VecDeque<Deleted>,
     /// Readers that were broken and for which something is left to do, oldest first.

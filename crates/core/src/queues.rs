@@ -5,6 +5,7 @@
 //! `wait_state` changes the state of a waiter.
 
 mod by_key;
+mod databases;
 mod former;
 mod groups;
 mod holders;
@@ -29,6 +30,7 @@ use crate::time::{Instant, LeaseInstant};
 use crate::wheel::Wheel;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::cell::Cell;
+use databases::Changed;
 use lengths::Lengths;
 use owners::{WaitingOwner, hash_waiter};
 
@@ -45,6 +47,8 @@ pub struct WaitQueues {
     queues: Slab<QueueId, Queue>,
     /// Number of queues of each database that had any.
     databases: BTreeMap<u32, usize>,
+    /// Databases that were flushed or swapped, while some of their queues are not checked.
+    changed: Changed,
     lengths: Lengths,
     waiters: Slab<WaiterSlot, Waiter>,
     groups: Slab<GroupId, Group>,
@@ -95,6 +99,7 @@ impl WaitQueues {
             keys,
             queues: Slab::default(),
             databases: BTreeMap::new(),
+            changed: Changed::default(),
             lengths: Lengths::default(),
             waiters: Slab::default(),
             groups: Slab::default(),

@@ -71,8 +71,6 @@ pub trait Store {
     fn put(&mut self, key: Key<'_>, resource: Resource);
     /// Removes the value under `key`, which must exist.
     fn remove(&mut self, key: Key<'_>);
-    /// Whether database `db` has no keys at all, of any type.
-    fn is_empty(&mut self, db: u32) -> bool;
     /// Removes a time to live that a client set on `key` (`EXPIRE`).
     fn persist(&mut self, key: Key<'_>);
 }

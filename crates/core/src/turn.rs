@@ -129,10 +129,7 @@ impl Machine {
             self.regime.accepts_writes() || !self.regime.is_primary(),
             "a write behind the gate"
         );
-        if self.is_flushing() {
-            self.see_to_exchange_of(turn.keys, key);
-            self.see_to_flush_of(turn, key);
-        }
+        self.check_queue_of(turn, key);
         self.see_to_loss_of(turn, key);
         let user = turn.keys.user();
         let mut fresh;

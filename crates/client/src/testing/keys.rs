@@ -55,10 +55,6 @@ impl Store for Keys {
         self.take(key);
     }
 
-    fn is_empty(&mut self, db: u32) -> bool {
-        self.of(db).next().is_none()
-    }
-
     fn persist(&mut self, _key: Key<'_>) {
         // No command gives a key a time to live.
     }

@@ -74,10 +74,6 @@ impl Store for Keys {
         self.0.remove(key.name);
     }
 
-    fn is_empty(&mut self, _: u32) -> bool {
-        self.0.is_empty()
-    }
-
     fn persist(&mut self, _: Key<'_>) {}
 }
 

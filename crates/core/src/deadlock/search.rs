@@ -177,7 +177,7 @@ impl<'a> Search<'a> {
                 continue;
             }
             let Some(queue) = waits.queue(waiter.queue) else { continue };
-            if self.machine.is_before_flush(waiter.queue, queue) {
+            if waits.is_unchecked(waiter.queue, queue) {
                 // It may list holders that hold nothing any more.
                 self.is_unsure = true;
                 continue;
@@ -226,7 +226,7 @@ impl<'a> Search<'a> {
             }
             self.waits = true;
         }
-        if self.is_before_flush(target.key) {
+        if self.is_unchecked(target.key) {
             self.is_unsure = true;
             return None;
         }
@@ -244,13 +244,10 @@ impl<'a> Search<'a> {
     }
 
     /// Whether a flush or a swap has not been applied to the waiters of this key.
-    fn is_before_flush(&self, key: Key<'_>) -> bool {
-        let machine = self.machine;
-        machine.is_flushing()
-            && machine.waits().queue_of(key).is_some_and(|id| {
-                let queue = machine.waits().queue(id);
-                queue.is_some_and(|queue| machine.is_before_flush(id, queue))
-            })
+    fn is_unchecked(&self, key: Key<'_>) -> bool {
+        let waits = self.machine.waits();
+        let is_unchecked = |id| waits.queue(id).is_some_and(|queue| waits.is_unchecked(id, queue));
+        waits.has_unchecked() && waits.queue_of(key).is_some_and(is_unchecked)
     }
 
     /// Whether the caller would have to wait behind a waiter that counts: to read, behind a waiting writer.

@@ -17,7 +17,8 @@ impl Machine {
         let opened = found.opened();
         if found.matters_to_value() {
             // If the value is there all the same, it has no queue entries from now on: it may exist only for them.
-            self.pending.revisit.push_back((found.db, found.name.to_vec()));
+            let (db, name) = (found.db, found.name.clone());
+            self.revisit_later(db, &name);
         }
         for slot in self.waiters_of(queue) {
             let Some(waiter) = self.remove_waiter(slot) else { continue };

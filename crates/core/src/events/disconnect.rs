@@ -147,7 +147,8 @@ impl Machine {
             if others.len() < self.connections.departed() {
                 gone.extend(others.iter().filter_map(|(id, _)| gone_at(id)).take(most));
             } else {
-                let bindings = self.connections.departed_bindings(resource.key_id);
+                let entry = (self.leases.home(step.key.db), resource.key_id);
+                let bindings = self.connections.departed_bindings(entry);
                 gone.extend(bindings.filter(|(id, _)| *id != ALONE).take(most));
             }
         }
@@ -189,7 +190,7 @@ impl Machine {
             // It is rolled back, not shortened.
             return;
         }
-        let hold_ref = HoldRef { key: resource.key_id, id };
+        let hold_ref = self.leases.hold_ref(resource.key_id, id);
         self.unbind(hold_ref, hold);
         let end = at + binding.ms;
         let is_shortened = end < hold.deadline;

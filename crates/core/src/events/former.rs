@@ -19,7 +19,7 @@ use core::mem::take;
 /// Number of slots of former waiters that one piece of work checks.
 const SLOTS_AT_ONCE: u32 = 16;
 
-/// Parts of former tables that one piece of work frees.
+/// Parts of former tables, or entries of flushed databases, that one piece of work frees.
 const PARTS_AT_ONCE: usize = 8;
 
 impl Machine {
@@ -70,18 +70,21 @@ impl Machine {
         true
     }
 
-    /// Frees some memory of former tables; `false` if there is none.
+    /// Frees some memory of former tables and of flushed databases; `false` if there is none.
     pub(crate) fn free_some(&mut self) -> bool {
-        let Some(first) = self.pending.debris.front_mut() else { return false };
+        let Some(first) = self.pending.debris.front_mut() else {
+            return self.leases.free_some(PARTS_AT_ONCE)
+                || self.connections.free_some(PARTS_AT_ONCE);
+        };
         if !first.free(PARTS_AT_ONCE) {
             self.pending.debris.pop_front();
         }
         true
     }
 
-    /// Whether memory of former tables is not freed yet.
+    /// Whether memory of former tables or flushed databases is not freed yet.
     pub(crate) fn has_debris(&self) -> bool {
-        !self.pending.debris.is_empty()
+        !self.pending.debris.is_empty() || self.leases.has_void() || self.connections.has_void()
     }
 
     /// Whether some waiters from before a demotion have no answer yet.

@@ -5,13 +5,13 @@
 
 use crate::answers::wrong_type;
 use crate::effects::{Effects, Outcome};
-use crate::ids::{KeyId, QueueId};
-use crate::key::{Key, Swap};
+use crate::ids::QueueId;
+use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::portions::AT_ONCE;
 use crate::slab::SlabId;
-use crate::store::{Lookup, Reach, Store};
+use crate::store::{Lookup, Reach};
 use crate::turn::Turn;
 use core::ops::Range;
 use dlock_wire::reply::ErrorCode;
@@ -56,75 +56,16 @@ impl Machine {
             self.readdress(from, key);
             if resource.kind().has_durable_queue() && self.regime.is_primary() {
                 // Waiters stay with the name they asked for: a semaphore may exist only for them.
-                self.pending.revisit.push_back((key.db, key.name.to_vec()));
+                self.revisit_later(key.db, key.name);
             }
-            self.leases.rename(resource.key_id, key);
+            let was = self.leases.rename(resource.key_id, key);
+            if let Some(home) = was.filter(|&home| home != self.leases.home(key.db)) {
+                self.rebind(home, resource);
+            }
             if let Some(queue) = self.waits.queue_of(key) {
                 self.waits.note_holders(queue, resource, true);
             }
         }
-    }
-
-    /// Before an operation on a key: updates the address of its entry.
-    pub(crate) fn see_to_exchange_of(&mut self, keys: &mut dyn Store, key: Key<'_>) {
-        if let Lookup::Here(resource) = keys.get(key) {
-            let key_id = resource.key_id;
-            self.follow_exchange(keys, key_id, key);
-        }
-    }
-
-    /// A value under `key` has, or had, this entry. The entry may still name the database from before a swap.
-    pub(crate) fn follow_exchange(&mut self, keys: &mut dyn Store, id: KeyId, key: Key<'_>) {
-        if let Some(from) = self.leases.key_of(id)
-            && from != key
-            && from.name == key.name
-            && keys.reaches(from)
-            && !matches!(keys.get(from), Lookup::Here(resource) if resource.key_id == id)
-        {
-            self.leases.rename(id, key);
-        }
-    }
-
-    /// Two databases were swapped: holds go with the data, waiters stay with the database number.
-    pub fn swapped(&mut self, turn: &mut Turn<'_>, swap: Swap) {
-        self.begin_swap(swap, false);
-        self.flush_some(turn);
-    }
-
-    /// As [`Machine::swapped`], when records were replayed since, perhaps between several swaps. Entries from these
-    /// records have the right address already, so each entry is looked for on both sides.
-    pub fn swapped_before_replay(&mut self, turn: &mut Turn<'_>, swap: Swap) {
-        self.begin_swap(swap, true);
-        self.flush_some(turn);
-    }
-
-    /// Starts to apply a flush or a swap. The tick continues.
-    fn flush_some(&mut self, turn: &mut Turn<'_>) {
-        let begun = self.waits.moves();
-        for _ in 0..self.wide_at_once {
-            if self.has_done_enough(turn.fx, begun) || !self.flush_one(turn) {
-                break;
-            }
-        }
-        self.drain_dirty(turn);
-    }
-
-    /// All keys of one database (`None`: of all) were removed. With `announce`, one message `flushed db` replaces one
-    /// message per hold. A key that still exists lives on.
-    pub fn flushed(&mut self, turn: &mut Turn<'_>, db: Option<u32>, announce: bool) {
-        if announce && self.regime.is_primary() {
-            for number in self.leases.databases().filter(|&number| db.is_none_or(|db| db == number))
-            {
-                let channel = dlock_wire::names::FLUSH_CHANNEL.as_bytes().to_vec();
-                let text = alloc::format!("flushed {number}").into_bytes();
-                turn.fx.messages.push(crate::effects::Message { channel, is_sharded: false, text });
-            }
-        }
-        self.forget_taken(|gone| {
-            db.is_none_or(|db| db == gone.db) && matches!(turn.keys.get(gone), Lookup::Missing)
-        });
-        self.begin_flush(db);
-        self.flush_some(turn);
     }
 
     /// Marks a queue dirty if its key may be free now. The waiters get an error if the key has another type, or if it
@@ -204,10 +145,16 @@ impl Machine {
         }
     }
 
+    /// Notes a value under this key for [`Machine::revisit_one`]: it is found although databases are swapped before.
+    pub(crate) fn revisit_later(&mut self, db: u32, name: &[u8]) {
+        self.pending.revisit.push_back((self.leases.home(db), name.to_vec()));
+    }
+
     /// Updates one key from its queue, if the value came from elsewhere; `false` if there is none. Runs only after all
     /// noted changes are applied: a key may have moved on.
     pub(crate) fn revisit_one(&mut self, turn: &mut Turn<'_>) -> bool {
-        let Some((db, name)) = self.pending.revisit.pop_front() else { return false };
+        let Some((home, name)) = self.pending.revisit.pop_front() else { return false };
+        let db = self.leases.number(home);
         // Opening the key is enough.
         let _ = self.on_found(turn, Key { db, name: &name }, |_, _, _| ());
         true

@@ -1,7 +1,7 @@
 //! Values that the server has unlinked from their keys: most of them are gone for good, and their holds have ended.
 
 use crate::ids::{HoldId, HoldRef, KeyId};
-use crate::key::Key;
+use crate::key::{Key, Swap};
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::requests::LOST_LATCH;
@@ -20,6 +20,8 @@ use alloc::vec::Vec;
 #[derive(Debug)]
 pub struct Lost {
     key_id: KeyId,
+    /// Where the keys of its database are now.
+    db: u32,
     kind: Kind,
     prints: Prints,
     /// The requests of its holds.
@@ -49,7 +51,12 @@ impl Lost {
             }
             subjects.push(id, hold);
         }
-        Self { key_id, kind, prints, requests, bindings, subjects, has_moved: false }
+        Self { key_id, db: key.db, kind, prints, requests, bindings, subjects, has_moved: false }
+    }
+
+    /// Two databases were swapped since.
+    pub fn swap(&mut self, swap: Swap) {
+        self.db = swap.target_of(self.db);
     }
 
     /// RENAME or MOVE has brought the value to another key. Call this as soon as that is known.
@@ -82,14 +89,10 @@ impl Machine {
     /// first, so that this call can see the move, and [`Machine::drain_some`] afterwards.
     pub fn unlinked(&mut self, turn: &mut Turn<'_>, key: Key<'_>, lost: Option<Lost>) {
         if let Some(lost) = lost {
-            if let Some(from) = self.leases.key_of(lost.key_id)
-                && self.may_be_exchanged(from.db, key.db)
-            {
-                self.follow_exchange(turn.keys, lost.key_id, key);
-            }
-            let is_here = lost.key_id != KeyId::NONE
-                && matches!(turn.keys.get(key), Lookup::Here(here) if here.key_id == lost.key_id);
-            if self.is_gone(key, &lost, is_here) {
+            let there = Key { db: lost.db, ..key };
+            let is_back = lost.key_id != KeyId::NONE
+                && matches!(turn.keys.get(there), Lookup::Here(back) if back.key_id == lost.key_id);
+            if self.is_gone(there, &lost, is_back) {
                 self.lose(turn, key, lost);
             }
         }
@@ -110,35 +113,37 @@ impl Machine {
     }
 
     /// Whether a value that was unlinked from `key` is gone for good. If it moved, its entry has moved with it.
-    /// `is_here`: it is under `key` again.
-    fn is_gone(&mut self, key: Key<'_>, lost: &Lost, is_here: bool) -> bool {
+    /// `is_back`: it is under `key` again.
+    fn is_gone(&mut self, key: Key<'_>, lost: &Lost, is_back: bool) -> bool {
         let has_entry = self.leases.of_key(lost.key_id, key).is_some();
         if lost.has_moved {
-            if has_entry && !is_here {
+            if has_entry && !is_back {
                 // A record was replayed under its new key before this server followed it there, and made a new entry.
                 self.leases.leave(lost.key_id);
+                let home = self.leases.home(lost.db);
                 for &(client, id) in &lost.bindings {
-                    self.connections.unbind(client, HoldRef { key: lost.key_id, id });
+                    self.connections.unbind(client, HoldRef { home, key: lost.key_id, id });
                 }
             }
             return false;
         }
-        !is_here
+        !is_back
     }
 
     /// Applies the loss of a value. A replica does the same itself.
     fn lose(&mut self, turn: &mut Turn<'_>, key: Key<'_>, lost: Lost) {
-        let Lost { key_id, kind, prints, requests, bindings, subjects, .. } = lost;
-        if self.leases.of_key(key_id, key).is_some() {
+        let Lost { key_id, db, kind, prints, requests, bindings, subjects, .. } = lost;
+        if self.leases.of_key(key_id, Key { db, ..key }).is_some() {
             self.leases.leave(key_id);
         }
+        let home = self.leases.home(db);
         let is_replaced = matches!(turn.keys.get(key), Lookup::Here(_));
         // The memory of requests may be another one since: then it has its own.
         if prints == self.spent.prints() {
             self.note_over(requests, self.regime.lease(turn.now.mono));
         }
         for (client, id) in bindings {
-            self.unbind_lost(turn, HoldRef { key: key_id, id }, client);
+            self.unbind_lost(turn, HoldRef { home, key: key_id, id }, client);
         }
         self.tell_deleted(turn.fx, key, subjects);
         if self.regime.is_primary() {

@@ -5,7 +5,6 @@
 //! then notes their requests and sends their messages and events. Until then lookups find their requests here.
 
 use crate::effects::{Effects, Event};
-use crate::ids::HoldRef;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
@@ -57,7 +56,7 @@ impl Machine {
         let readers = rw.readers.take_all();
         for (id, hold) in readers.iter() {
             self.observe_broken(step.now, step.key, id, hold, step.caller.client);
-            self.unbind(HoldRef { key: key_id, id }, hold);
+            self.unbind(self.leases.hold_ref(key_id, id), hold);
         }
         self.note_broken(step.key, readers);
         self.counters.broken += count as u64;
@@ -115,9 +114,9 @@ impl Machine {
         !(self.pending.deleted.is_empty() && self.pending.broken.is_empty())
     }
 
-    /// Number of values for whose holds something is left to do, and of former tables.
+    /// Number of values for whose holds something is left to do, and one for memory that is not freed.
     pub fn removed_values(&self) -> usize {
-        self.pending.deleted.len() + self.pending.broken.len() + self.pending.debris.len()
+        self.pending.deleted.len() + self.pending.broken.len() + usize::from(self.has_debris())
     }
 
     /// What a request did to a broken reader.

@@ -71,7 +71,6 @@ impl Machine {
         payload: &[u8],
     ) -> Result<(), DecodeError> {
         let lease = self.regime.lease(now.mono);
-        self.see_to_exchange_of(keys, key);
         let mut fresh = Resource::free(Kind::Lock);
         let (resource, is_there) = match keys.get(key) {
             Lookup::WrongType | Lookup::Elsewhere | Lookup::OutOfReach => {
@@ -209,7 +208,7 @@ impl Machine {
             let is_here =
                 matches!(turn.keys.get(key), Lookup::Here(resource) if resource.key_id == id);
             if !is_here {
-                // A replica that learnt of a swap of databases late has kept the entry; or the key was removed.
+                // The key was removed or renamed, and the report of that needs the entry.
                 self.leases.miss(id, self.regime.lease(turn.now.mono) + RETRY_MS);
             }
         }

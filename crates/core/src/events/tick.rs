@@ -127,7 +127,7 @@ impl Machine {
                     || self.grant_leftover(turn)
                     || self.tell_cycle(turn)
             }
-            Task::Check => self.flush_one(turn) || self.drain_removed(turn),
+            Task::Check => self.check_next_queue(turn) || self.drain_removed(turn),
             Task::Depart => self.process_one_left_behind(turn),
             Task::EndLease => self.end_lease_of_one(turn),
             Task::Search => self.search_late(turn.now),
@@ -161,7 +161,7 @@ impl Machine {
                     || self.has_found_cycle()
                     || !self.pending.revisit.is_empty(),
             ),
-            Task::Check => at_once(self.is_flushing() || self.has_removed()),
+            Task::Check => at_once(self.waits.has_unchecked() || self.has_removed()),
             Task::Depart => at_once(self.connections.has_departed()),
             Task::EndLease => self.on_lease_clock(self.leases.next_other(), now),
             Task::Search => self.next_search(),

@@ -1,7 +1,7 @@
 //! Grants in flight to a parked caller. Its connection may close before they arrive.
 
 use crate::bytes::Name;
-use crate::ids::{ALONE, HoldId, HoldRef};
+use crate::ids::{ALONE, HoldId};
 use crate::key::{Key, Swap};
 use crate::kind::Kind;
 use crate::machine::{End, Machine};
@@ -239,7 +239,7 @@ impl Machine {
             }
         };
         // The same result as for an entry that had no connection when it was granted.
-        let hold_ref = HoldRef { key: resource.key_id, id };
+        let hold_ref = self.leases.hold_ref(resource.key_id, id);
         let end = step.lease + claim_ms;
         let told = resource.change_hold(id, |hold| {
             self.unbind(hold_ref, hold);

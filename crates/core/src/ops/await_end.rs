@@ -25,9 +25,7 @@ impl Machine {
     /// or if it is not the one with TOKEN. Changes no key.
     pub(crate) fn await_end(&mut self, turn: &mut Turn<'_>, kind: Kind, call: &AwaitEnd<'_>) {
         let key = turn.caller.key(call.key);
-        if self.is_flushing() {
-            self.see_to_flush_of(turn, key);
-        }
+        self.check_queue_of(turn, key);
         let lease = self.lease_time(turn.now.mono);
         // As in all reading commands, an expired hold has ended here, noticed or not.
         let Ok(found) = self.look_up(turn.keys, kind, key) else {

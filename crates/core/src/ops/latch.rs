@@ -115,9 +115,7 @@ impl Machine {
     /// or gets Null. Changes no key.
     pub fn await_latch(&mut self, turn: &mut Turn<'_>, call: &Await<'_>) {
         let key = turn.caller.key(call.key);
-        if self.is_flushing() {
-            self.see_to_flush_of(turn, key);
-        }
+        self.check_queue_of(turn, key);
         turn.fx.reply = match self.latch_info(turn.keys, turn.now, key) {
             Err(_) => Some(wrong_type()),
             Ok(None) if self.is_lost_latch(turn, key) => {

@@ -23,7 +23,7 @@ impl Machine {
         id: HoldId,
         terms: Terms<'_>,
     ) -> Outcome {
-        let hold_ref = HoldRef { key: resource.key_id, id };
+        let hold_ref = self.leases.hold_ref(resource.key_id, id);
         let answer = resource.change_hold(id, |hold| self.again(step, hold_ref, hold, terms));
         answer.unwrap_or(Outcome::Null)
     }

@@ -2,7 +2,7 @@
 
 use crate::effects::{Event, Outcome};
 use crate::holder::{Whose, hold_of};
-use crate::ids::{HoldId, HoldRef};
+use crate::ids::HoldId;
 use crate::kind::Kind;
 use crate::machine::{End, Machine};
 use crate::ops::reentry::claim;
@@ -55,7 +55,7 @@ impl Machine {
             Ok(id) => id,
             Err(fault) => return fault,
         };
-        let hold_ref = HoldRef { key: resource.key_id, id };
+        let hold_ref = self.leases.hold_ref(resource.key_id, id);
         let mut answer = None;
         let remaining = resource.change_hold(id, |hold| {
             if let Some(did) = hold.seen(call.reqid) {

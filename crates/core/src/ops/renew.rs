@@ -3,7 +3,7 @@
 use crate::answers::wrong_type;
 use crate::effects::Outcome;
 use crate::holder::{Whose, hold_of, holds_of};
-use crate::ids::{HoldId, HoldRef};
+use crate::ids::HoldId;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::ops::call::refused_in_script;
@@ -55,7 +55,7 @@ impl Machine {
         lease_ms: Option<Millis>,
         bind_ms: Option<Millis>,
     ) {
-        let hold_ref = HoldRef { key: resource.key_id, id };
+        let hold_ref = self.leases.hold_ref(resource.key_id, id);
         resource.change_hold(id, |hold| {
             let lease_ms = lease_ms.unwrap_or(hold.lease_ms);
             if bind_ms.is_some() || hold.unclaimed().is_some() {

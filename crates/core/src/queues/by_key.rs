@@ -89,11 +89,6 @@ impl WaitQueues {
         id
     }
 
-    /// The largest serial number that any queue has had.
-    pub fn last_serial(&self) -> u64 {
-        self.last_serial
-    }
-
     /// Gives a queue a serial number that none had before.
     pub fn renew_serial(&mut self, id: QueueId) -> u64 {
         self.last_serial += 1;

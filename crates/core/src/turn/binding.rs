@@ -14,9 +14,17 @@ impl Machine {
         }
         for (id, hold) in resource.holds() {
             if hold.bound_to() != NO_CLIENT {
-                self.connections.bind(hold.bound_to(), HoldRef { key: resource.key_id, id });
+                self.connections.bind(hold.bound_to(), self.leases.hold_ref(resource.key_id, id));
             }
         }
+    }
+
+    /// MOVE brought a value from another home: its bindings follow.
+    pub(crate) fn rebind(&mut self, home: u32, resource: &Resource) {
+        for (id, hold) in resource.holds() {
+            self.unbind(HoldRef { home, key: resource.key_id, id }, hold);
+        }
+        self.bind_all(resource);
     }
 
     /// Binds a hold to a connection, or moves its binding there.

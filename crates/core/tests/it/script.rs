@@ -13,6 +13,7 @@
 //! | `move k between swapdb 1 2` | MOVE to database 1 between two SWAPDB, in one transaction |
 //! | `slot-lost k` | the slot of the key moved away |
 //! | `swapdb 0 1 unheard`, `swaps-heard` | the replica's machine learns of it later |
+//! | `flushall unheard`, `flushes-heard` | the replica's machine processes the notice later |
 //! | `replica-slow` | from here on the replica's tick is behind |
 //! | `failover` | the replica takes over |
 //! | `demote`, `promote` | this server becomes a replica, and a primary again |
@@ -216,7 +217,8 @@ impl Table {
             ["restore", from, to] => world.restore(key(name(from)), key(name(to))),
             ["swapdb", a, b] => world.swap_databases(number(a), number(b)),
             ["swapdb", a, b, "unheard"] => world.swap_databases_unheard(number(a), number(b)),
-            ["swaps-heard"] => world.hear_of_swaps(),
+            ["swaps-heard" | "flushes-heard"] => world.hear_of_databases(),
+            ["flushall", "unheard"] => world.flush_unheard(None),
             ["flushdb", db] => world.flush(Some(number(db))),
             ["flushall"] => world.flush(None),
             ["slot-lost", k] => world.step(|machine, turn| {

@@ -1,7 +1,7 @@
 //! Keys in a sorted list, and the part of them that a replica must have, too.
 
 use dlock_core::events::lost::Lost;
-use dlock_core::key::Key;
+use dlock_core::key::{Key, Swap};
 use dlock_core::kind::Kind;
 use dlock_core::record;
 use dlock_core::shares::User;
@@ -98,10 +98,6 @@ impl Store for Keys {
         assert!(self.clear(key), "only what is there is removed");
     }
 
-    fn is_empty(&mut self, db: u32) -> bool {
-        self.values.iter().all(|((other, _), _)| *other != db)
-    }
-
     fn persist(&mut self, key: Key<'_>) {
         assert!(self.find(key).is_ok(), "only what is there is persisted");
         self.with_ttl.retain(|id| !is(id, key));
@@ -175,6 +171,9 @@ impl Keys {
             };
         }
         self.values.sort_by(|(one, _), (other, _)| one.cmp(other));
+        for (_, lost) in &mut self.unheard {
+            lost.swap(Swap { a, b });
+        }
     }
 
     /// Keys that are never removed by themselves: semaphores made by INIT or with permits without an owner, and latches

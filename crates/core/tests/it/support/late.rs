@@ -61,20 +61,37 @@ impl World {
         Seen::default()
     }
 
-    /// SWAPDB, of which the replica's machine learns only in [`World::hear_of_swaps`]: the server reports it later, and
-    /// replays records before.
+    /// SWAPDB, whose notice the replica processes only in [`World::hear_of_databases`], after it has replayed records.
     pub fn swap_databases_unheard(&mut self, a: u32, b: u32) -> Seen {
         self.keys.swap(a, b);
         self.replica_keys.swap(a, b);
-        self.unheard_swaps.push(Swap { a, b });
-        self.step(|machine, turn| machine.swapped(turn, Swap { a, b }))
+        self.unheard_databases.push(None);
+        self.replica.keys_swapped(Swap { a, b });
+        self.step(|machine, turn| {
+            machine.keys_swapped(Swap { a, b });
+            machine.swapped(turn);
+        })
     }
 
-    /// Tells the replica's machine all swaps that it has not learnt of.
-    pub fn hear_of_swaps(&mut self) -> Seen {
-        for swap in std::mem::take(&mut self.unheard_swaps) {
-            self.on_replica(|machine, turn| {
-                machine.swapped_before_replay(turn, swap);
+    /// FLUSHDB or FLUSHALL (`None`), whose notice the replica processes only in [`World::hear_of_databases`].
+    pub fn flush_unheard(&mut self, db: Option<u32>) -> Seen {
+        for keys in [&mut self.keys, &mut self.replica_keys] {
+            keys.values.retain(|((number, _), _)| db.is_some_and(|db| db != *number));
+        }
+        let databases = self.replica.keys_flushed(db);
+        self.unheard_databases.push(Some(databases));
+        self.step(|machine, turn| {
+            let databases = machine.keys_flushed(db);
+            machine.flushed(turn, &databases, true);
+        })
+    }
+
+    /// The replica's machine processes the notices of all such swaps and flushes.
+    pub fn hear_of_databases(&mut self) -> Seen {
+        for flushed in std::mem::take(&mut self.unheard_databases) {
+            self.on_replica(|machine, turn| match &flushed {
+                Some(databases) => machine.flushed(turn, databases, true),
+                None => machine.swapped(turn),
             });
         }
         self.check_replica();

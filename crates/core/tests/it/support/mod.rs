@@ -8,7 +8,7 @@ use dlock_core::effects::{Effects, Event, Outcome};
 use dlock_core::events::diverged::Source;
 use dlock_core::events::lost::Lost;
 use dlock_core::events::tick::Progress;
-use dlock_core::key::{Key, Swap};
+use dlock_core::key::Key;
 use dlock_core::machine::{Machine, Settings};
 use dlock_core::queues::waiter::{HashKeys, WaiterId};
 use dlock_core::regime::Gate;
@@ -86,8 +86,8 @@ pub struct World {
     pub is_replica_slow: bool,
     fx: Effects,
     permits: u128,
-    /// SWAPDB calls of which the machine of the replica has not learnt yet.
-    unheard_swaps: Vec<Swap>,
+    /// SWAPDB (`None`), and flushes of these databases, whose notices the machine of the replica has not processed.
+    unheard_databases: Vec<Option<Vec<u32>>>,
     /// RENAME calls of which the machine of the replica has not learnt yet: the names, and what was unlinked.
     unheard_renames: Vec<(Id, Id, Lost)>,
     /// Calls that are blocked now, with their connections.
@@ -116,7 +116,7 @@ impl World {
             is_replica_slow: false,
             fx: Effects::default(),
             permits: 0,
-            unheard_swaps: Vec::new(),
+            unheard_databases: Vec::new(),
             unheard_renames: Vec::new(),
             blocked: BTreeMap::new(),
             sent: Vec::new(),
@@ -223,7 +223,7 @@ impl World {
             }
             seen.wakes.push((client, wake.outcome));
         }
-        let has_heard = self.unheard_swaps.is_empty() && self.unheard_renames.is_empty();
+        let has_heard = self.unheard_databases.is_empty() && self.unheard_renames.is_empty();
         if !fx.records.is_empty() && has_heard {
             self.check_replica();
         }

@@ -151,8 +151,12 @@ impl World {
     pub fn swap_databases(&mut self, a: u32, b: u32) -> Seen {
         self.keys.swap(a, b);
         self.replica_keys.swap(a, b);
-        self.on_replica(|machine, turn| machine.swapped(turn, Swap { a, b }));
-        self.step(|machine, turn| machine.swapped(turn, Swap { a, b }))
+        let swapped = |machine: &mut Machine, turn: &mut Turn<'_>| {
+            machine.keys_swapped(Swap { a, b });
+            machine.swapped(turn);
+        };
+        self.on_replica(swapped);
+        self.step(swapped)
     }
 
     /// MULTI, SWAPDB `a b`, MOVE of the key to `a`, SWAPDB `a b`, EXEC. The machines learn of each step when the value
@@ -169,11 +173,13 @@ impl World {
         let after_events = self.after_events;
         let told = |[_, gone]: [Option<Lost>; 2]| {
             move |machine: &mut Machine, turn: &mut Turn<'_>| {
+                machine.keys_swapped(Swap { a, b });
+                machine.keys_swapped(Swap { a, b });
                 machine.moved(turn, to);
-                machine.swapped(turn, Swap { a, b });
+                machine.swapped(turn);
                 machine.unlinked(turn, key, gone);
                 machine.moved(turn, to);
-                machine.swapped(turn, Swap { a, b });
+                machine.swapped(turn);
                 // The server tells the new key once more, as it does for each key that a command brought.
                 machine.moved(turn, to);
                 after_events(machine, turn);
@@ -191,10 +197,12 @@ impl World {
             keys.values.retain(|((number, _), _)| db.is_some_and(|db| db != *number));
         }
         self.on_replica(|machine, turn| {
-            machine.flushed(turn, db, true);
+            let databases = machine.keys_flushed(db);
+            machine.flushed(turn, &databases, true);
         });
         let mut seen = self.step(|machine, turn| {
-            machine.flushed(turn, db, true);
+            let databases = machine.keys_flushed(db);
+            machine.flushed(turn, &databases, true);
             if db.is_none() && machine.forgive(machine.divergence().total()) {
                 machine.tell_mark(turn.fx);
             }

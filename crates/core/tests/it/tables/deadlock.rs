@@ -325,9 +325,11 @@ fn holders_of_removed_keys_close_no_cycle() {
           0  c1  ACQUIRE b A BIND 0                  => t2
           0  c1  ACQUIRE c A BIND 0                  => t3
           0  c1  ACQUIRE d A                         => t4
+          1  c5  ACQUIRE b X QUEUE 60000             => null
+          1  c5  ACQUIRE c X QUEUE 60000             => null
           1  c2  ACQUIRE d B BLOCK 0                 => parked
-          2  flushall                                => dlock:notify: flushed 0
-          2  c3  ACQUIRE l B                         => t5
+          2  flushall                                => dlock:notify: flushed 0; dlock:notify:X: granted 0 t5 1 X b; dlock:notify:X: granted 0 t6 1 X c
+          2  c3  ACQUIRE l B                         => t7
         # No step has reached the queue of d: it still lists A, for which B no longer waits.
           2  c4  ACQUIRE l A BLOCK 0                 => parked
     ");
@@ -386,10 +388,13 @@ fn a_cycle_that_closes_while_a_flush_is_worked_off_is_found() {
           0  set portion 2
           0  c9  MACQUIRE 9 a b c d e f g h i Z      => t1 t2 t3 t4 t5 t6 t7 t8 t9
           0  c8  ACQUIRE a Y QUEUE 60000             => null
-          1  flushall                          => dlock:notify: flushed 0
-          1  c1  ACQUIRE k A                         => t10
-          1  c2  ACQUIRE l B                         => t11
-          1  c3  ACQUIRE m C                         => t12
+          0  c8  ACQUIRE b Y QUEUE 60000             => null
+          0  c8  ACQUIRE c Y QUEUE 60000             => null
+          0  c8  ACQUIRE d Y QUEUE 60000             => null
+          1  flushall                                => dlock:notify: flushed 0; dlock:notify:Y: granted 0 t10 1 Y a; dlock:notify:Y: granted 0 t11 1 Y b
+          1  c1  ACQUIRE k A                         => t12
+          1  c2  ACQUIRE l B                         => t13
+          1  c3  ACQUIRE m C                         => t14
           2  c1  ACQUIRE l A BLOCK 0                 => parked
           2  c2  ACQUIRE m B BLOCK 0                 => parked
           2  c3  ACQUIRE k C BLOCK 0                 => DEADLOCK

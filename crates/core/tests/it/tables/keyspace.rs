@@ -172,6 +172,38 @@ fn a_replica_that_hears_of_swaps_after_later_grants_ends_all_leases() {
 }
 
 #[test]
+fn a_replica_that_hears_of_a_flush_after_later_grants_ends_their_leases() {
+    run_both(
+        "
+          0  c1  ACQUIRE k A PX 900 BIND 0     => t1
+          1  flushall unheard                  => dlock:notify: flushed 0
+          1  c1  ACQUIRE k B PX 100 NOTIFY ch  => t2
+          1  swapdb 0 1
+          2  flushes-heard
+          3  failover
+          4  db 1
+          4  c1  CHECK k $t2                   => 1
+        200  tick                              => ch: expired 1 t2 1 B k
+    ",
+    );
+}
+
+#[test]
+fn a_bound_hold_that_is_moved_to_another_database_outlives_a_flush_of_its_own() {
+    run_both(
+        "
+          0  c1  ACQUIRE k A BIND 0            => t1
+          0  c1  ACQUIRE l A BIND 0            => t2
+          1  move k 1
+          2  flushdb 0                         => dlock:notify: flushed 0
+          3  db 1
+          3  c2  ACQUIRE k B BLOCK 0           => parked
+          4  gone c1                           => c2 gets t3
+    ",
+    );
+}
+
+#[test]
 fn a_value_that_was_moved_between_two_swaps_is_not_lost() {
     run_both(
         "

@@ -185,14 +185,14 @@ fn a_call_that_ends_while_it_is_asked_again_leaves_no_places() {
           0  set cluster 1
           0  c2  ACQUIRE k D BIND 0             => t1
           0  c3  ACQUIRE y D BIND 0             => t2
-          0  db 5
-          0  c4  ACQUIRE q E                    => t3
           0  db 1
-          0  c4  ACQUIRE k E                    => t4
+          0  c4  MACQUIRE 4 k p q r E           => t3 t4 t5 t6
+          0  c5  ACQUIRE p F QUEUE 90           => null
+          0  c5  ACQUIRE q F QUEUE 90           => null
+          0  c5  ACQUIRE r F QUEUE 90           => null
           0  db 0
           1  c8  MACQUIRE 5 k l m n o G BLOCK 0 => parked
-        # The exchange waits behind the flush.
-          2  flushdb 5                          => dlock:notify: flushed 5
+        # This reaches the three queues in the other database.
           2  swapdb 0 1
         # The first key is not here: in a cluster, it may be on another node.
           2  c7  MACQUIRE 3 l k m G BLOCK 6     => parked; c8 gets MOVING

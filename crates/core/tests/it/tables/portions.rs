@@ -129,15 +129,17 @@ fn after_a_flush_waiters_are_served_before_newcomers() {
           0  c1  ACQUIRE b A BIND 0  => t2
           0  c1  ACQUIRE c A BIND 0  => t3
           0  c1  ACQUIRE d A         => t4
+          1  c5  ACQUIRE b X QUEUE 9 => null
+          1  c5  ACQUIRE c X QUEUE 9 => null
           1  c2  ACQUIRE d B BLOCK 0 => parked
           1  c3  ACQUIRE d C BLOCK 0 => parked
-          2  flushall                => dlock:notify: flushed 0
-          2  c4  ACQUIRE d D         => null; c2 gets t5
-          2  c4  ACQUIRE a D         => t6
+          2  flushall                => dlock:notify: flushed 0; dlock:notify:X: granted 0 t5 1 X b; dlock:notify:X: granted 0 t6 1 X c
+          2  c4  ACQUIRE d D         => null; c2 gets t7
+          2  c4  ACQUIRE a D         => t8
           3  gone c1
           3  tick
-          4  c2  RELEASE d B         => 0; c3 gets t7
-          4  c4  INFO a              => [D] t6 holds 1 lease 30000 ttl 29998 held 2 [] bound 0 waiters 0
+          4  c2  RELEASE d B         => 0; c3 gets t9
+          4  c4  INFO a              => [D] t8 holds 1 lease 30000 ttl 29998 held 2 [] bound 0 waiters 0
     ");
 }
 

@@ -93,10 +93,34 @@ pub const DIFFERENCES: &[Difference] = &[
     Difference {
         why: "A flush that finds a wait whose time is over ends it, before the tick does.",
         explains: |row, old, new| {
+            let answers = [" gets MOVING", " gets deleted", " gets 1"];
             let ends = |shown: &str| {
-                shown.replace(" gets MOVING", " gets null").replace(" gets deleted", " gets null")
+                let null = |shown: String, answer: &&str| shown.replace(*answer, " gets null");
+                answers.iter().fold(shown.to_owned(), null)
             };
             row.contains("flush") && old.contains(" gets null") && ends(old) == ends(new)
+        },
+        is_rare: true,
+        ends: true,
+    },
+    Difference {
+        why: "The same of a place that outlives its call: the flush finds the call blocked, so the place stays and is \
+              granted the lock.",
+        explains: |row, old, new| {
+            let without_grants = |shown: &str| {
+                let mut rest = parts(shown);
+                rest.retain(|part| {
+                    !part.is_empty()
+                        && !part.starts_with("+acquire")
+                        && !part.contains(": granted ")
+                        && !part.starts_with('#')
+                });
+                rest
+            };
+            row.contains("flush")
+                && old.contains(" gets null")
+                && old.matches(": granted ").count() < new.matches(": granted ").count()
+                && without_grants(old) == without_grants(new)
         },
         is_rare: true,
         ends: true,
@@ -105,6 +129,28 @@ pub const DIFFERENCES: &[Difference] = &[
         why: "A flush ends places without a connection: nobody waits there.",
         explains: |_, old, new| new.strip_suffix(PLACES_END) == Some(old),
         is_rare: false,
+        ends: true,
+    },
+    Difference {
+        why: "SWAPDB opens no key without waiters: a lease that is over then ends by its deadline, which is up to half \
+              a millisecond later.",
+        explains: |row, old, new| {
+            let mut rest = parts(old);
+            let is_all = parts(new).iter().filter(|part| !part.is_empty()).all(|part| {
+                let at = rest.iter().position(|other| other == part);
+                at.map(|at| rest.remove(at)).is_some()
+            });
+            let is_end = |part: &String| {
+                [" expired ", "+expire", "+acquire", " granted "]
+                    .iter()
+                    .any(|end| part.contains(end))
+            };
+            row.contains("swapdb")
+                && is_all
+                && rest.contains(&String::from("+expire"))
+                && rest.iter().all(is_end)
+        },
+        is_rare: true,
         ends: true,
     },
     Difference {
