@@ -316,6 +316,10 @@ pub fn push(notice: Notice) {
         return;
     }
     let first = INBOX.try_with(|inbox| {
+        if let (Notice::Swapped, Some((_, Notice::Swapped))) = (&notice, inbox.new.back()) {
+            // One is enough: each looks at all queues that were not checked since.
+            return false;
+        }
         let first = inbox.is_empty();
         inbox.push(notice);
         NEWS.store(true, Relaxed);

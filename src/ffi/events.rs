@@ -3,10 +3,11 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dlock_core::key::Swap;
+use dlock_core::key::{Key, Swap};
 use redis_module::raw;
 
 use crate::inbox::{self, Address, Load, Notice};
+use crate::shell;
 
 use super::codes::{OK, ok};
 use super::ctx::Ctx;
@@ -180,14 +181,18 @@ unsafe fn notice(event: u64, subevent: u64, data: *mut c_void) -> Option<Notice>
 fn follow_to(event: Option<Ctx<'_>>, key: Name<'_>, is_rename: bool) -> Option<u32> {
     let (ctx, from) = (super::ctx::module_ctx()?, inbox::last_unlinked_in()?);
     let is_in = |db| {
-        let address = ctx.with_db(db, |ctx| {
+        let is_here = ctx.with_db(db, |ctx| {
             let mut handle = KeyHandle::open(ctx, key, Mode::Peek);
-            match handle.content() {
-                Content::Here(_, value) => Some(Address::of(value)),
-                Content::Missing | Content::WrongType => None,
+            let Content::Here(_, value) = handle.content() else { return false };
+            let has_moved = inbox::follow(Address::of(value));
+            if has_moved {
+                // At once: what is done to either key next is not about this value. The notice does it once more.
+                let key = Key { db, name: key.bytes() };
+                let _ = shell::with(|shell| shell.machine.value_moved(value, key));
             }
+            has_moved
         });
-        address.flatten().is_some_and(inbox::follow)
+        is_here.unwrap_or(false)
     };
     if is_rename {
         is_in(from);

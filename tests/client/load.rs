@@ -150,4 +150,3 @@ async fn hold(client: &Client, name: &str, holds: usize) -> Vec<Guard> {
     }
     guards
 }
-

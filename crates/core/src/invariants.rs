@@ -191,10 +191,9 @@ impl Machine {
         ensure(self.waits().lists_of_holders_are_whole(), || {
             String::from("the queues of a holder's keys are listed")
         })?;
-        let awaited = |id: QueueId, queue: &Queue| {
-            queue.len > 0 && !queue.observes && !self.waits().is_unchecked(id, queue)
-        };
-        for (id, queue) in self.waits().queues().filter(|&(id, queue)| awaited(id, queue)) {
+        let awaited =
+            |queue: &Queue| queue.len > 0 && !queue.observes && !self.waits().is_unchecked(queue);
+        for (id, queue) in self.waits().queues().filter(|&(_, queue)| awaited(queue)) {
             if let Lookup::Here(resource) = store.get(queue.key())
                 && matches!(queue.kind, Kind::Lock | Kind::Fair | Kind::Rw)
                 && resource.kind() == queue.kind

@@ -44,6 +44,13 @@ pub struct Entry {
     is_awaited: bool,
 }
 
+impl Entry {
+    /// Whether its key is in the database with this home.
+    pub(crate) fn is_in(&self, home: u32) -> bool {
+        self.home == home
+    }
+}
+
 /// The entries of a database.
 #[derive(Debug)]
 struct Home {

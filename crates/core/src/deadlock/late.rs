@@ -272,7 +272,7 @@ impl Round {
         let Some(queue) = machine.waits.queue(id).filter(|queue| leads_anywhere(queue)) else {
             return;
         };
-        if machine.waits.is_unchecked(id, queue) {
+        if machine.waits.is_unchecked(queue) {
             self.is_unsure = true;
             return;
         }
@@ -307,7 +307,7 @@ impl Round {
         if waiter.since > self.begun || is_out(waiter) || (has_it && waiter.is_grouped()) {
             return None;
         }
-        if waits.is_unchecked(id, queue) {
+        if waits.is_unchecked(queue) {
             self.is_unsure = true;
             return None;
         }

@@ -105,7 +105,7 @@ impl Machine {
         let Some(queue) = waits.queue(id) else { return false };
         let is_out = |waiter: &Waiter| is_out_of_this(self, waiter, now);
         let has_it = waiter.is_grouped() && waits.knows_holder(id, &waiter.owner);
-        if waiter.owner == *owner || has_it || is_out(waiter) || waits.is_unchecked(id, queue) {
+        if waiter.owner == *owner || has_it || is_out(waiter) || waits.is_unchecked(queue) {
             return false;
         }
         let holds =

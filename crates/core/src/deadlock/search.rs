@@ -177,7 +177,7 @@ impl<'a> Search<'a> {
                 continue;
             }
             let Some(queue) = waits.queue(waiter.queue) else { continue };
-            if waits.is_unchecked(waiter.queue, queue) {
+            if waits.is_unchecked(queue) {
                 // It may list holders that hold nothing any more.
                 self.is_unsure = true;
                 continue;
@@ -246,7 +246,7 @@ impl<'a> Search<'a> {
     /// Whether a flush or a swap has not been applied to the waiters of this key.
     fn is_unchecked(&self, key: Key<'_>) -> bool {
         let waits = self.machine.waits();
-        let is_unchecked = |id| waits.queue(id).is_some_and(|queue| waits.is_unchecked(id, queue));
+        let is_unchecked = |id| waits.queue(id).is_some_and(|queue| waits.is_unchecked(queue));
         waits.has_unchecked() && waits.queue_of(key).is_some_and(is_unchecked)
     }
 

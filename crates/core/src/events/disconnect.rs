@@ -112,7 +112,8 @@ impl Machine {
 
     /// Opens the key of a hold that was bound to a closed connection, and shortens its lease.
     fn shorten_bound(&mut self, turn: &mut Turn<'_>, bound: HoldRef, at: LeaseInstant) {
-        let Some(found) = self.leases.get(bound.key) else { return };
+        let found = self.leases.get(bound.key).filter(|entry| entry.is_in(bound.home));
+        let Some(found) = found else { return };
         let name: Vec<u8> = found.name.to_vec();
         let key = Key { db: self.leases.database_of(found), name: &name };
         let Lookup::Here(resource) = turn.keys.get(key) else { return };

@@ -30,6 +30,7 @@ impl Machine {
             .into_iter()
             .map(|(number, home)| {
                 self.connections.unbind_home(home);
+                self.waits.forget_home(home);
                 number
             })
             .collect()
@@ -94,7 +95,7 @@ impl Machine {
 
     /// Applies a flush, or a swap, to the waiters of a queue.
     fn check_queue(&mut self, turn: &mut Turn<'_>, id: QueueId) {
-        let Some(queue) = self.waits.queue(id).filter(|queue| self.waits.is_unchecked(id, queue))
+        let Some(queue) = self.waits.queue(id).filter(|queue| self.waits.is_unchecked(queue))
         else {
             return;
         };
@@ -106,7 +107,8 @@ impl Machine {
             let homes = self.waits.former_homes(queue);
             self.pending.revisit.extend(homes.map(|home| (home, name.to_vec())));
         }
-        self.waits.set_checked(id);
+        // With a new number it is checked: these changes do not concern its later waiters.
+        self.waits.renew_serial(id);
         let key = Key { db, name: &name };
         if is_flushed {
             // Waiters without a connection end with the holds of their database.

@@ -73,8 +73,9 @@ impl Machine {
     /// Frees some memory of former tables and of flushed databases; `false` if there is none.
     pub(crate) fn free_some(&mut self) -> bool {
         let Some(first) = self.pending.debris.front_mut() else {
-            return self.leases.free_some(PARTS_AT_ONCE)
-                || self.connections.free_some(PARTS_AT_ONCE);
+            // Bindings first: another key can get the id of an entry that is free.
+            return self.connections.free_some(PARTS_AT_ONCE)
+                || self.leases.free_some(PARTS_AT_ONCE);
         };
         if !first.free(PARTS_AT_ONCE) {
             self.pending.debris.pop_front();

@@ -11,6 +11,7 @@ use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::portions::AT_ONCE;
 use crate::slab::SlabId;
+use crate::state::resource::Resource;
 use crate::store::{Lookup, Reach};
 use crate::turn::Turn;
 use core::ops::Range;
@@ -44,27 +45,32 @@ impl Machine {
 
     /// RENAME or MOVE brought the value to `key`: leases and bindings follow it.
     pub fn moved(&mut self, turn: &mut Turn<'_>, key: Key<'_>) {
-        if let Lookup::Here(resource) = turn.keys.get(key)
-            && let Some(Key { db, name }) = self.leases.key_of(resource.key_id)
-        {
-            let name = name.to_vec();
-            let from = Key { db, name: &name };
-            if from == key {
-                return;
-            }
-            self.forget_taken(|gone| gone == key);
-            self.readdress(from, key);
-            if resource.kind().has_durable_queue() && self.regime.is_primary() {
-                // Waiters stay with the name they asked for: a semaphore may exist only for them.
-                self.revisit_later(key.db, key.name);
-            }
-            let was = self.leases.rename(resource.key_id, key);
-            if let Some(home) = was.filter(|&home| home != self.leases.home(key.db)) {
-                self.rebind(home, resource);
-            }
-            if let Some(queue) = self.waits.queue_of(key) {
-                self.waits.note_holders(queue, resource, true);
-            }
+        if let Lookup::Here(resource) = turn.keys.get(key) {
+            self.value_moved(resource, key);
+        }
+    }
+
+    /// RENAME or MOVE has just brought this value to `key`. Needs no key, so that it can be told at that moment: a
+    /// flush that follows is not about this value.
+    pub fn value_moved(&mut self, resource: &Resource, key: Key<'_>) {
+        let Some(Key { db, name }) = self.leases.key_of(resource.key_id) else { return };
+        let name = name.to_vec();
+        let from = Key { db, name: &name };
+        if from == key {
+            return;
+        }
+        self.forget_taken(|gone| gone == key);
+        self.readdress(from, key);
+        if resource.kind().has_durable_queue() && self.regime.is_primary() {
+            // Waiters stay with the name they asked for: a semaphore may exist only for them.
+            self.revisit_later(key.db, key.name);
+        }
+        let was = self.leases.rename(resource.key_id, key);
+        if let Some(home) = was.filter(|&home| home != self.leases.home(key.db)) {
+            self.rebind(home, resource);
+        }
+        if let Some(queue) = self.waits.queue_of(key) {
+            self.waits.note_holders(queue, resource, true);
         }
     }
 

@@ -24,21 +24,17 @@ struct Change {
 #[derive(Debug)]
 pub(super) struct Changed {
     databases: BTreeMap<u32, Change>,
-    /// The next queue of the walk, and the end of the queues at the last change.
+    /// The next queue of the walk, which goes around: other changes while it walks do not keep it from any queue.
     next: QueueId,
+    /// The end of the queues at the last change, and the number of ids below it that it has not passed since.
     bound: QueueId,
-    /// Queues that were checked before the walk came to them.
-    seen: BTreeSet<QueueId>,
+    left: u32,
 }
 
 impl Default for Changed {
     fn default() -> Self {
-        Self {
-            databases: BTreeMap::new(),
-            next: QueueId::FIRST,
-            bound: QueueId::FIRST,
-            seen: BTreeSet::new(),
-        }
+        let first = QueueId::FIRST;
+        Self { databases: BTreeMap::new(), next: first, bound: first, left: 0 }
     }
 }
 
@@ -67,10 +63,16 @@ impl WaitQueues {
         }
     }
 
+    /// No value is in a former home of a database any more.
+    pub(crate) fn forget_home(&mut self, home: u32) {
+        for change in self.changed.databases.values_mut() {
+            change.homes.remove(&home);
+        }
+    }
+
     fn begin_checks(&mut self) {
-        self.changed.next = QueueId::FIRST;
         self.changed.bound = self.queues.bound();
-        self.changed.seen.clear();
+        self.changed.left = self.queues.bound().number();
     }
 
     /// Whether some queues of changed databases may not be checked.
@@ -79,11 +81,9 @@ impl WaitQueues {
     }
 
     /// Whether the database of a queue has changed and the queue is not checked.
-    pub fn is_unchecked(&self, id: QueueId, queue: &Queue) -> bool {
-        self.has_unchecked()
-            && self.changed.databases.get(&queue.db).is_some_and(|it| queue.serial <= it.last)
-            && id >= self.changed.next
-            && !self.changed.seen.contains(&id)
+    pub fn is_unchecked(&self, queue: &Queue) -> bool {
+        let change = self.changed.databases.get(&queue.db);
+        change.is_some_and(|change| queue.serial <= change.last)
     }
 
     /// Whether the value of an unchecked queue was flushed.
@@ -98,15 +98,6 @@ impl WaitQueues {
         change.into_iter().flat_map(|change| change.homes.iter().copied())
     }
 
-    /// A queue is being checked. The same flush does not concern its later waiters.
-    pub fn set_checked(&mut self, id: QueueId) {
-        if self.queues.get(id).is_some_and(|queue| self.is_flushed(queue)) {
-            self.renew_serial(id);
-        } else if id >= self.changed.next {
-            self.changed.seen.insert(id);
-        }
-    }
-
     /// The next queue to check, a number of ids at a time: the inner `None` says that there may be more. `None` at the
     /// end.
     pub fn next_unchecked(&mut self) -> Option<Option<QueueId>> {
@@ -114,16 +105,19 @@ impl WaitQueues {
             return None;
         }
         for _ in 0..PASSED_AT_ONCE {
-            let id = self.changed.next;
-            if id >= self.changed.bound {
+            if self.changed.left == 0 {
                 self.changed = Changed::default();
                 return Some(None);
             }
-            if self.queues.get(id).is_some_and(|queue| self.is_unchecked(id, queue)) {
+            if self.changed.next >= self.changed.bound {
+                self.changed.next = QueueId::FIRST;
+            }
+            let id = self.changed.next;
+            if self.queues.get(id).is_some_and(|queue| self.is_unchecked(queue)) {
                 return Some(Some(id));
             }
             self.changed.next = id.following();
-            self.changed.seen.remove(&id);
+            self.changed.left -= 1;
         }
         Some(None)
     }
