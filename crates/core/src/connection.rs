@@ -80,8 +80,6 @@ pub enum LeftBehind {
 pub struct Connections {
     known: HashMap<u64, Connection, HashKeys>,
     unresponsive: usize,
-    /// Number of times that skipped waiters became active again.
-    activations: u64,
     /// Closed connections that still have something.
     departed: VecDeque<u64>,
     /// The connections with bindings in each home.
@@ -95,7 +93,6 @@ impl Connections {
         Self {
             known: HashMap::with_hasher(keys),
             unresponsive: 0,
-            activations: 0,
             departed: VecDeque::new(),
             bound_in: BTreeMap::new(),
             void: Vec::new(),
@@ -123,9 +120,7 @@ impl Connections {
             && connection.gone_at.is_none()
         {
             connection.gone_at = Some(at);
-            let was_unresponsive = core::mem::take(&mut connection.unresponsive);
-            self.unresponsive -= usize::from(was_unresponsive);
-            self.activations += u64::from(was_unresponsive);
+            self.unresponsive -= usize::from(core::mem::take(&mut connection.unresponsive));
             self.departed.push_back(client);
         }
     }
@@ -184,7 +179,7 @@ impl Connections {
     /// Takes all of them away.
     #[must_use]
     pub fn take_all(&mut self) -> Self {
-        let fresh = Self { activations: self.activations + 1, ..Self::new(*self.known.hasher()) };
+        let fresh = Self::new(*self.known.hasher());
         core::mem::replace(self, fresh)
     }
 
@@ -303,16 +298,10 @@ impl Connections {
             Some(connection) if connection.unresponsive => {
                 connection.unresponsive = false;
                 self.unresponsive -= 1;
-                self.activations += 1;
                 true
             }
             _ => false,
         }
-    }
-
-    /// Changes whenever the waiters of a connection are no longer skipped.
-    pub fn activations(&self) -> u64 {
-        self.activations
     }
 
     /// Whether the waiters of any connection are skipped.

@@ -6,7 +6,6 @@ use crate::ids::{QueueId, WaiterSlot};
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::observe::GivesUp;
-use crate::portions::AT_ONCE;
 use crate::queues::waiter::{Demand, WaitState, Waiter};
 
 use crate::state::lock::Lock;
@@ -70,7 +69,7 @@ impl Machine {
     fn hand_off_to(&mut self, queue: QueueId, step: &mut Step<'_>, resource: &mut Resource) {
         let is_lock = matches!(resource.kind(), Kind::Lock | Kind::Fair);
         let may_be_silent = lapses_are_left(step, resource);
-        let mut served = 0;
+        let (mut served, mut passed) = (0, WaiterSlot::NONE);
         while !is_lock || matches!(resource.lock(), Lock::Free) {
             if served == self.wide_at_once {
                 // The tick continues with the rest. New calls cannot overtake these waiters: they are in front.
@@ -79,11 +78,13 @@ impl Machine {
             }
             served += 1;
             step.served += 1;
-            let Some(slot) = self.find_first(queue) else { return };
+            let Some(slot) = self.first_behind(queue, &mut passed) else { return };
             let Some(waiter) = self.waits.get(slot) else { return };
             let leader = self.waits.leader(waiter);
             let (wait_state, call) = (leader.wait_state, leader.id.slot());
             if self.process_disconnect_of(step, resource, call) {
+                // It may have put a waiter back in front.
+                passed = WaiterSlot::NONE;
                 continue;
             }
             if wait_state.is_over(step.now.mono, step.lease) {
@@ -137,50 +138,35 @@ impl Machine {
 
     /// The first waiter of a queue that counts.
     pub(crate) fn first_in(&self, queue: QueueId) -> Option<WaiterSlot> {
-        self.those_who_count(queue).next().map(|(slot, _)| slot)
+        self.first_behind(queue, &mut WaiterSlot::NONE)
     }
 
-    /// The waiters of a queue that count.
-    pub(crate) fn those_who_count(
-        &self,
-        queue: QueueId,
-    ) -> impl Iterator<Item = (WaiterSlot, &Waiter)> {
-        // Clients that died can leave very many queue entries behind: skip those in front without a walk.
-        let walk = self.waits.walk_counting(queue, self.connections.activations());
-        walk.filter(|(_, waiter)| !self.is_skipped(waiter))
-    }
-
-    /// Finds the first waiter that counts. If very many in front of it do not count, it stores the position for the
-    /// next search.
-    fn find_first(&mut self, queue: QueueId) -> Option<WaiterSlot> {
-        let activations = self.connections.activations();
-        let (mut passed, mut last, mut unresponsive) = (0, WaiterSlot::NONE, None);
-        let mut walk = self.waits.walk_counting(queue, activations);
-        let found = walk.find(|(slot, waiter)| {
-            last = *slot;
-            // Neighbours in a queue often belong to one connection.
-            let is_known =
-                waiter.wait_state == WaitState::Connected && unresponsive == Some(waiter.client);
-            let is_passed = is_known || self.is_skipped(waiter);
-            if is_passed && waiter.wait_state == WaitState::Connected {
-                unresponsive = Some(waiter.client);
+    /// The first waiter that counts behind the one in `passed`, which becomes the last one in front of it that does
+    /// not. Clients that died can leave thousands of waiters behind: a hand-off to many passes them once.
+    fn first_behind(&self, queue: QueueId, passed: &mut WaiterSlot) -> Option<WaiterSlot> {
+        for (slot, waiter) in self.waits.walk_behind(queue, *passed) {
+            if self.counts(waiter) {
+                return Some(slot);
             }
-            passed += usize::from(is_passed);
-            !is_passed
-        });
-        let found = found.map(|(slot, _)| slot);
-        drop(walk);
-        if passed > self.wide_at_once.min(AT_ONCE) {
-            self.waits.note_skipped(queue, found.unwrap_or(last), activations);
+            *passed = slot;
         }
-        found
+        None
     }
 
-    /// Whether a waiter is skipped for now, because its connection is gone or let a grant expire.
-    pub(crate) fn is_skipped(&self, waiter: &Waiter) -> bool {
-        self.waits.is_deserted(waiter)
-            || (waiter.wait_state == WaitState::Connected
-                && self.connections.is_unresponsive(waiter.client))
+    /// Whether a waiter counts: it can be granted something, and those behind it have to wait for it.
+    ///
+    /// | The waiter | in a queue of DFAIR | in another queue |
+    /// |---|---|---|
+    /// | a blocked call, for one key or several | counts | counts |
+    /// | a place, its connection is open | counts | counts |
+    /// | the same, and its connection let a grant end unclaimed | not until it is active | not until it is active |
+    /// | a place, its connection is closed | counts until its grace ends | not until its owner asks again |
+    ///
+    /// A wait that is over counts until the timer or the hand-off ends it.
+    pub(crate) fn counts(&self, waiter: &Waiter) -> bool {
+        !self.waits.is_deserted(waiter)
+            && (waiter.wait_state != WaitState::Connected
+                || !self.connections.is_unresponsive(waiter.client))
     }
 
     /// Whether the key itself admits the demand of `owner`. A missing semaphore is made if a waiter of the queue asked
@@ -219,10 +205,9 @@ impl Machine {
     fn limit_of_queue(&self, step: &Step<'_>) -> Option<u32> {
         let queue = self.waits.queue_of(step.key)?;
         self.waits.queue(queue).filter(|queue| queue.makers() > 0)?;
-        let mut present =
-            self.waits.walk_present(queue).filter(|(_, waiter)| !self.waits.is_deserted(waiter));
-        present.find_map(|(_, waiter)| match waiter.ask.demand {
-            Demand::Permits { limit, .. } => limit,
+        let mut present = self.waits.walk(queue).map(|(_, waiter)| waiter);
+        present.find_map(|waiter| match waiter.ask.demand {
+            Demand::Permits { limit, .. } if !self.waits.is_deserted(waiter) => limit,
             _ => None,
         })
     }

@@ -58,13 +58,12 @@ impl Machine {
         let waits = self.waits();
         let (mut seen, mut parked, mut members) = (0, 0, 0);
         for (id, queue) in waits.queues() {
-            let (mut len, mut makers, mut present, mut last_seq) = (0, 0, None, 0);
+            let (mut len, mut makers, mut last_seq) = (0, 0, 0);
             for (slot, waiter) in waits.walk(id) {
                 len += 1;
                 let owner = &waiter.owner;
                 let limits = matches!(waiter.ask.demand, Demand::Permits { limit: Some(_), .. });
                 makers += u32::from(limits && !waits.is_deserted(waiter));
-                present = present.or((!waits.is_deserted(waiter)).then_some(slot));
                 ensure(waiter.seq > last_seq, || {
                     format!("{owner:?} stands behind who came first")
                 })?;
@@ -75,18 +74,6 @@ impl Machine {
             }
             ensure(len == queue.len, || format!("queue {id} counts its waiters"))?;
             ensure(makers == queue.makers(), || format!("queue {id} counts its makers"))?;
-            // The noted waiter may be gone, and those right behind it deserted.
-            let noted = waits.walk_present(id).find(|(_, waiter)| !waits.is_deserted(waiter));
-            ensure(noted.map(|(slot, _)| slot) == present, || {
-                format!("queue {id} knows its first waiter with a connection")
-            })?;
-            let activations = self.connections().activations();
-            let counting = waits.walk_counting(id, activations).map(|(_, waiter)| waiter);
-            let counts = |waiter: &&Waiter| !self.is_skipped(waiter);
-            let first = waits.walk(id).map(|(_, waiter)| waiter).find(counts);
-            ensure(counting.filter(counts).map(|w| w.seq).next() == first.map(|w| w.seq), || {
-                format!("queue {id} knows in front of whom all are passed over")
-            })?;
             ensure(len > 0 || queue.matters_to_value(), || format!("queue {id} is not empty"))?;
             let listed = if queue.observes {
                 waits.observers_of(queue.key())
@@ -228,7 +215,7 @@ impl Machine {
                 continue;
             }
             let first = self.waits().walk(id).map(|(_, waiter)| waiter);
-            let mut first = first.filter(|waiter| !self.is_skipped(waiter));
+            let mut first = first.filter(|waiter| self.counts(waiter));
             let Some(first) = first.next() else { continue };
             let is_unheard = || entries().next().is_some();
             let admitted = match store.get(queue.key()) {

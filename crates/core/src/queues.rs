@@ -279,7 +279,6 @@ impl WaitQueues {
         }
         self.moves = self.moves.wrapping_add(1);
         self.count_in(slot);
-        self.note_present(slot);
         self.mark_unsaved(slot);
         if has_owner {
             self.index(slot);
@@ -300,7 +299,6 @@ impl WaitQueues {
         }
         self.count_out(slot);
         self.mark_unsaved(slot);
-        self.pass_first_present(slot);
         let waiter = self.waiters.remove(slot)?;
         self.moves = self.moves.wrapping_add(1);
         self.unlink_from(slot, waiter.queue, waiter.prev, waiter.next);

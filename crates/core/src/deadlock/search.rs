@@ -263,7 +263,7 @@ impl<'a> Search<'a> {
             let reads_too = target.reads() && waiter.ask.demand == target.demand;
             *waiter.owner != *self.caller
                 && !reads_too
-                && !machine.is_skipped(waiter)
+                && machine.counts(waiter)
                 && !waits.is_over(waiter, now.mono, lease)
         })
     }

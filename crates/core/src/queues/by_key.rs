@@ -73,7 +73,6 @@ impl WaitQueues {
             db: key.db,
             name: Name::from(key.name),
             len: 0,
-            first_present: WaiterSlot::NONE,
             serial: self.last_serial,
             observes,
             head: WaiterSlot::NONE,

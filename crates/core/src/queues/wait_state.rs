@@ -19,11 +19,6 @@ impl WaitQueues {
             }
         }
         self.count_in(slot);
-        if self.waiters.get(slot).is_some_and(|waiter| self.is_deserted(waiter)) {
-            self.pass_first_present(slot);
-        } else {
-            self.note_present(slot);
-        }
         self.new_id(slot);
         self.arm(slot);
     }

@@ -249,9 +249,6 @@ pub struct Queue {
     pub name: Name,
     /// Number of waiters.
     pub len: usize,
-    /// The first waiter that is not deserted; [`WaiterSlot::NONE`] if there is none. It saves each grant a walk over a
-    /// long deserted front.
-    pub(crate) first_present: WaiterSlot,
     /// No other queue ever had this number.
     pub serial: u64,
     /// Its waiters observe the hold of the key: they are granted nothing, and get their answer when it ends. A key can
@@ -282,9 +279,6 @@ pub(crate) struct More {
     pub(crate) readers: BTreeSet<u64>,
     /// Waiters that ask for more than one permit: the number, and the slot.
     pub(crate) wide: BTreeSet<(u32, WaiterSlot)>,
-    /// A waiter, and the count of connections that became active again, plus one. At that count all waiters in front of
-    /// it were skipped. 0 if none is known.
-    pub(crate) behind_skipped: (WaiterSlot, u64),
     /// The token of the hold that the waiters observe; 0 in other queues.
     pub(crate) observed: u64,
     /// When the latch opened that the waiters awaited.
@@ -294,8 +288,7 @@ pub(crate) struct More {
 impl Default for More {
     fn default() -> Self {
         let (readers, wide) = (BTreeSet::new(), BTreeSet::new());
-        let (unsaved, behind_skipped) = (Vec::new(), (WaiterSlot::NONE, 0));
-        Self { unsaved, makers: 0, readers, wide, behind_skipped, observed: 0, opened: None }
+        Self { unsaved: Vec::new(), makers: 0, readers, wide, observed: 0, opened: None }
     }
 }
 
@@ -306,7 +299,6 @@ impl More {
             && self.makers == 0
             && self.readers.is_empty()
             && self.wide.is_empty()
-            && self.behind_skipped.1 == 0
             && self.observed == 0
             && self.opened.is_none()
     }

@@ -10,6 +10,16 @@ impl WaitQueues {
         self.walk_from(self.queues.get(queue).map_or(WaiterSlot::NONE, |queue| queue.head))
     }
 
+    /// The waiters of a queue behind the one in `slot`; all of them if there is none.
+    pub(crate) fn walk_behind(
+        &self,
+        queue: QueueId,
+        slot: WaiterSlot,
+    ) -> impl Iterator<Item = (WaiterSlot, &Waiter)> {
+        let head = self.queues.get(queue).map_or(WaiterSlot::NONE, |queue| queue.head);
+        self.walk_from(self.waiters.get(slot).map_or(head, |waiter| waiter.next))
+    }
+
     /// Number of waiters in a queue.
     pub fn len_of(&self, queue: QueueId) -> usize {
         self.queues.get(queue).map_or(0, |queue| queue.len)

@@ -147,10 +147,10 @@ impl Machine {
             return KeyState::Closed(false);
         }
         let queue = self.waits.queue_of(step.key).filter(|_| is_free);
-        let mut waiting = queue.into_iter().flat_map(|queue| self.those_who_count(queue));
+        let mut waiting = queue.into_iter().flat_map(|queue| self.waits.walk(queue));
         let first = waiting.find(|(_, waiter)| match own {
             Own::Goes if *waiter.owner == *call.owner => false,
-            Own::Counts | Own::Goes | Own::Stays => true,
+            Own::Counts | Own::Goes | Own::Stays => self.counts(waiter),
         });
         let is_first = match first {
             None => true,

@@ -1,12 +1,6 @@
 //! Hand-offs: waiters that they skip or refuse, and the number of expired holds that one step ends before them.
 
 use crate::script::run_as;
-use crate::support::{MS, World};
-use dlock_core::key::Key;
-use dlock_core::machine::Settings;
-use dlock_core::regime::Gate;
-use dlock_core::turn::Caller;
-use dlock_wire::request::{Acquire, LockFamily, LockOp, Op, Release, SemAcquire, SemOp};
 
 #[test]
 fn a_step_ends_no_more_than_a_portion_of_the_expired_holds() {
@@ -39,41 +33,24 @@ fn a_semaphore_that_comes_by_rename_refuses_calls_that_are_too_wide_wherever_the
     );
 }
 
-/// The connection of the skipped waiters lets a grant expire unclaimed: it is unresponsive.
+/// Waiters that do not count stand in front of those that do, and between them.
 #[test]
-fn a_hand_off_notes_its_position_behind_more_skipped_waiters_than_a_portion() {
-    for (skipped, first_counted) in [(2, "S0"), (3, "L")] {
-        let mut world = World::new(Settings::default(), 1_000_000 * MS);
-        world.set_portion(2);
-        let wait_for_permit = |world: &mut World, client, owner: &str, limit| {
-            let acquire =
-                Acquire { queue_ms: Some(60_000), ..Acquire::new(b"s", owner.as_bytes()) };
-            let call = SemAcquire { acquire, count: 1, limit };
-            let caller = Caller { client, db: 0, may_block: true };
-            let op = Op::Sem(SemOp::Acquire(call));
-            let _ = world.ask(caller, op);
-        };
-        wait_for_permit(&mut world, 1, "H", Some(1));
-        for n in 0..skipped {
-            wait_for_permit(&mut world, 2, &format!("S{n}"), None);
-        }
-        wait_for_permit(&mut world, 3, "L", None);
-        for (client, owner) in [(1, b"H"), (2, b"A")] {
-            let call = Acquire { queue_ms: Some(100), ..Acquire::new(b"k", owner) };
-            let caller = Caller { client, db: 0, may_block: true };
-            let _ = world.ask(caller, Op::Lock(LockFamily::Lock, LockOp::Acquire(call)));
-        }
-        let caller = Caller { client: 1, db: 0, may_block: true };
-        let release = Release::new(b"k", b"H");
-        let _ = world.ask(caller, Op::Lock(LockFamily::Lock, LockOp::Release(release)));
-        world.at(1_000_200 * MS);
-        let _ = world.tick(Gate::Open);
-        let waits = world.machine.waits();
-        let queue = waits.queue_of(Key { db: 0, name: b"s" }).expect("a queue");
-        assert_eq!(waits.walk(queue).count(), skipped + 1);
-        let activations = world.machine.connections().activations();
-        let (_, first) = waits.walk_counting(queue, activations).next().expect("a waiter");
-        assert_eq!(*first.owner, *first_counted.as_bytes(), "behind {skipped}");
-        world.finish();
-    }
+fn one_release_serves_all_that_it_admits_past_those_that_do_not_count() {
+    run_as(
+        "DSEM",
+        "
+          0  c1  INIT s 3                          => 1
+          0  c1  ACQUIRE s A COUNT 3               => p1
+          1  c2  ACQUIRE s B QUEUE 60000           => null
+          1  c2  ACQUIRE s C QUEUE 60000           => null
+          1  c3  ACQUIRE s D BLOCK 0               => parked
+          1  c2  ACQUIRE s E QUEUE 60000           => null
+          1  c4  ACQUIRE s F BLOCK 0               => parked
+          1  c2  ACQUIRE s G QUEUE 60000           => null
+          1  c6  ACQUIRE s H BLOCK 0               => parked
+          2  gone c2
+          3  c1  RELEASE s $p1                     => 0; c3 gets p4; c4 gets p6; c6 gets p8
+          4  c6  POSITION s G                      => 4
+        ",
+    );
 }
