@@ -138,7 +138,8 @@ impl Machine {
 
     /// The first waiter of a queue that counts.
     pub(crate) fn first_in(&self, queue: QueueId) -> Option<WaiterSlot> {
-        self.first_behind(queue, &mut WaiterSlot::NONE)
+        let mut walk = self.waits.walk(queue);
+        walk.find(|(_, waiter)| self.counts(waiter)).map(|(slot, _)| slot)
     }
 
     /// The first waiter that counts behind the one in `passed`, which becomes the last one in front of it that does

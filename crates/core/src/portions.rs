@@ -12,9 +12,15 @@ pub(crate) const AT_ONCE: usize = 64;
 /// then the queue is marked dirty, and new calls wait behind it.
 pub(crate) const WIDE_AT_ONCE: usize = 256;
 
+/// Number of elements of a list (former waiters, memory to free, ended holds) that one piece of work is about.
+pub(crate) const PART: usize = 16;
+
+/// Number of ids that one piece of work passes in search of a queue.
+pub(crate) const PASSED: usize = 4_096;
+
 /// Number of effects after which an operation leaves the rest to the tick, and a tick to the next one. It bounds the
 /// work of the server before it serves clients again.
-pub(crate) const WEIGHT_AT_ONCE: usize = 128;
+const MOST_EFFECTS: usize = 128;
 
 /// Number of waiters that came or left after which an operation leaves the rest to the tick, and a tick to the next: a
 /// piece of work can be about all waiters of a key, or of a call for several keys, and have few effects.
@@ -26,7 +32,7 @@ impl Machine {
     ///
     /// [`WaitQueues::moves`]: crate::queues::WaitQueues::moves
     pub(crate) fn has_done_enough(&self, fx: &Effects, begun: u64) -> bool {
-        fx.weight() >= WEIGHT_AT_ONCE || self.waits.moves().wrapping_sub(begun) >= MOST_MOVES
+        fx.weight() >= MOST_EFFECTS || self.waits.moves().wrapping_sub(begun) >= MOST_MOVES
     }
 }
 

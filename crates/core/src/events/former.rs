@@ -10,17 +10,12 @@ use crate::events::answered::told;
 use crate::ids::WaiterSlot;
 use crate::machine::Machine;
 use crate::pending::former::{Former, sent_away};
+use crate::portions::PART;
 use crate::queues::waiter::WaiterId;
 use crate::slab::SlabId;
 use crate::state::debris::Debris;
 use crate::wheel::Wheel;
 use core::mem::take;
-
-/// Number of slots of former waiters that one piece of work checks.
-const SLOTS_AT_ONCE: u32 = 16;
-
-/// Parts of former tables, or entries of flushed databases, that one piece of work frees.
-const PARTS_AT_ONCE: usize = 8;
 
 impl Machine {
     /// Makes this server a replica. Blocked calls are told to ask elsewhere, queue entries are removed, and leases no
@@ -48,7 +43,7 @@ impl Machine {
     /// Answers some waiters from before a demotion; `false` if there are none.
     pub(crate) fn answer_former(&mut self, fx: &mut Effects) -> bool {
         let Some(former) = self.pending.former.front_mut() else { return false };
-        for _ in 0..SLOTS_AT_ONCE {
+        for _ in 0..PART {
             if former.next >= former.waits.slot_bound() {
                 break;
             }
@@ -74,10 +69,9 @@ impl Machine {
     pub(crate) fn free_some(&mut self) -> bool {
         let Some(first) = self.pending.debris.front_mut() else {
             // Bindings first: another key can get the id of an entry that is free.
-            return self.connections.free_some(PARTS_AT_ONCE)
-                || self.leases.free_some(PARTS_AT_ONCE);
+            return self.connections.free_some(PART) || self.leases.free_some(PART);
         };
-        if !first.free(PARTS_AT_ONCE) {
+        if !first.free(PART) {
             self.pending.debris.pop_front();
         }
         true

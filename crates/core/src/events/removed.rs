@@ -9,16 +9,13 @@ use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::pending::removed::{Broken, Deleted};
-use crate::portions::AT_ONCE;
+use crate::portions::{AT_ONCE, PART};
 use crate::spent::{Print, RequestKey, Use};
 use crate::state::holds::Holds;
 use crate::state::resource::{Body, Resource};
 use crate::subject::{Subjects, subject};
 use crate::turn::{Step, Turn};
 use dlock_wire::message::Event as Message;
-
-/// Broken readers that one piece of work ends.
-const ENDS_AT_ONCE: usize = 4;
 
 impl Machine {
     /// Tells that the value of `key` was deleted: some messages now, the rest in the tick.
@@ -92,7 +89,7 @@ impl Machine {
         let Some(mut broken) = self.pending.broken.pop_front() else { return false };
         let lease = self.regime.lease(turn.now.mono);
         let prints = self.spent.prints();
-        for _ in 0..ENDS_AT_ONCE.min(self.wide_at_once) {
+        for _ in 0..PART.min(self.wide_at_once) {
             let Some((id, hold)) = broken.readers.pop_first() else { return true };
             let key = broken.key();
             self.note_over(prints.of_hold(key, Kind::Rw, id, &hold), lease);

@@ -5,6 +5,7 @@ use crate::key::Key;
 use crate::kind::Kind;
 use crate::machine::Machine;
 use crate::observe::GivesUp;
+use crate::portions::{AT_ONCE, PART};
 use crate::regime::Gate;
 use crate::store::{Lookup, Reach};
 use crate::time::{Instant, LeaseInstant, Now};
@@ -14,9 +15,6 @@ use core::iter;
 
 /// Delay before the machine asks a shut server again, in milliseconds.
 pub const RETRY_MS: u64 = 20;
-
-/// Number of overdue requests that one piece of work forgets.
-const DROPS_AT_ONCE: usize = 32;
 
 /// Period at which they are forgotten, in microseconds: alarms are at multiples of it.
 const FORGET_EVERY_US: u64 = 250_000;
@@ -202,7 +200,7 @@ impl Machine {
     /// Frees some memory that nothing refers to.
     fn reclaim_some(&mut self, now: Now) -> bool {
         let (lease, limits) = (self.regime.lease(now.mono), self.request_limits());
-        self.spent.drop_overdue(lease, limits, DROPS_AT_ONCE) || self.free_some()
+        self.spent.drop_overdue(lease, limits, PART) || self.free_some()
     }
 
     fn next_reclaim(&self, now: Now) -> Option<Instant> {
@@ -270,7 +268,7 @@ impl Machine {
             return;
         }
         let begun = self.waits.moves();
-        for _ in 0..crate::portions::AT_ONCE {
+        for _ in 0..AT_ONCE {
             if self.has_done_enough(turn.fx, begun)
                 || !(self.end_awaited_lease(turn) || self.end_lease_of_one(turn))
             {

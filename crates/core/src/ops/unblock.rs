@@ -9,8 +9,8 @@ use crate::turn::Turn;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{EndAbsent, Unblock};
 
-/// Number of places that one call ends.
-const ENDS_AT_ONCE: usize = 10_000;
+/// Largest number of places that one call ends.
+const MOST_ENDED: usize = 10_000;
 
 impl Machine {
     /// DLOCK.UNBLOCK ABSENT-KEY and ABSENT-USER: ends waiters whose connection is closed. Returns their number. They
@@ -19,10 +19,10 @@ impl Machine {
         let some: Slots = match call {
             EndAbsent::At(name) => {
                 let queue = self.waits.queue_of(turn.caller.key(name)).into_iter();
-                queue.flat_map(|queue| self.waits.absent_in(queue)).take(ENDS_AT_ONCE).collect()
+                queue.flat_map(|queue| self.waits.absent_in(queue)).take(MOST_ENDED).collect()
             }
             EndAbsent::Of(name) => {
-                self.waits.absent_of(User::named(name)).take(ENDS_AT_ONCE).collect()
+                self.waits.absent_of(User::named(name)).take(MOST_ENDED).collect()
             }
         };
         for &slot in &some {

@@ -6,14 +6,12 @@ use crate::bytes::Name;
 use crate::ids::{QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
+use crate::portions::PASSED;
 use crate::queues::waiter::{HashKeys, Queue};
 use crate::slab::{Slab, SlabId};
 use crate::time::Instant;
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hash, Hasher};
-
-/// Number of queue ids checked in the search for the next dirty queue.
-const LOOKS_AT_ONCE: usize = 4_096;
 
 impl WaitQueues {
     /// The queue of `key`, if there is one. It can be empty: then the key has not been checked since the last waiter
@@ -154,7 +152,7 @@ impl WaitQueues {
     pub fn next_dirty(&mut self) -> Option<QueueId> {
         let noted = self.dirty_queues.first().copied();
         // Ids without a queue are skipped, a number of them at a time: the next call continues.
-        for _ in 0..LOOKS_AT_ONCE {
+        for _ in 0..PASSED {
             let id = self.all_dirty.start;
             if self.all_dirty.is_empty() || noted.is_some_and(|noted| noted < id) {
                 break;

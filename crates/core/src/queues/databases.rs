@@ -2,12 +2,10 @@
 
 use super::WaitQueues;
 use crate::ids::QueueId;
+use crate::portions::PASSED;
 use crate::queues::waiter::Queue;
 use crate::slab::SlabId;
 use alloc::collections::{BTreeMap, BTreeSet};
-
-/// Number of queue ids that one piece of the walk passes.
-const PASSED_AT_ONCE: usize = 4_096;
 
 /// A database that changed as a whole.
 #[derive(Debug, Default)]
@@ -104,7 +102,7 @@ impl WaitQueues {
         if !self.has_unchecked() {
             return None;
         }
-        for _ in 0..PASSED_AT_ONCE {
+        for _ in 0..PASSED {
             if self.changed.left == 0 {
                 self.changed = Changed::default();
                 return Some(None);

@@ -41,7 +41,7 @@ impl Standing {
 }
 
 /// Requests in one string: some 20 kB.
-const AT_ONCE: u64 = 1_024;
+const PER_RECORD: u64 = 1_024;
 
 /// A request that is over.
 #[derive(Debug, Serialize, Deserialize)]
@@ -110,7 +110,7 @@ pub(crate) fn encode_beside_and(
         // Neither the output nor these types can fail. If they did, the reader would miss one and refuse all.
         let written = bincode::serde::encode_into_writer(&entry, Sink(&mut piece), CONFIG);
         debug_assert!(written.is_ok());
-        if number % AT_ONCE == 0 || number == count {
+        if number % PER_RECORD == 0 || number == count {
             put(&piece);
             piece.clear();
         }
