@@ -10,7 +10,7 @@
 //! [`Leases::flush`]: crate::lease::Leases::flush
 
 use crate::effects::Message;
-use crate::ids::{KeyId, QueueId};
+use crate::ids::QueueId;
 use crate::key::{Key, Swap};
 use crate::machine::Machine;
 use crate::portions::Slots;
@@ -115,7 +115,9 @@ impl Machine {
             for slot in self.waits.absent_in(id).collect::<Slots>() {
                 self.remove_waiter(slot);
             }
-            if !is_loaded(turn, key) && self.regime.is_primary() {
+            // A value that is there was loaded since: the same data may be back.
+            let is_back = matches!(turn.keys.get(key), Lookup::Here(_));
+            if !is_back && self.regime.is_primary() {
                 self.value_is_gone(kind, key, turn.fx);
             }
         }
@@ -124,9 +126,4 @@ impl Machine {
             self.inspect(turn, id);
         }
     }
-}
-
-/// Whether a value was loaded under the key since the flush, and not opened yet: the same data may be back.
-fn is_loaded(turn: &mut Turn<'_>, key: Key<'_>) -> bool {
-    matches!(turn.keys.get(key), Lookup::Here(resource) if resource.key_id == KeyId::NONE)
 }
