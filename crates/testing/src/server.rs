@@ -225,7 +225,7 @@ impl Server {
             .unwrap_or_else(|| panic!("INFO {section}: {field} is {value:?} in {info:?}"))
     }
 
-    /// Number of calls of a command, whoever wrote its name in capitals.
+    /// Number of calls of a command; small and capital letters are the same.
     #[track_caller]
     pub fn calls(&self, command: &str) -> usize {
         let stats = self.info("commandstats");

@@ -27,7 +27,7 @@ fn readers_of_a_moved_value_are_found_in_a_cycle() {
     );
 }
 
-/// Each flush looks at two queues, and begins no walk anew.
+/// Each flush looks at two queues, and continues the walk of those before it.
 #[test]
 fn flushes_of_another_database_keep_no_queue_from_its_check() {
     run("
