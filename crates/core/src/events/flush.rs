@@ -102,6 +102,7 @@ impl Machine {
         let (kind, db, name) = (queue.kind, queue.db, queue.name.clone());
         let (observes, matters) = (queue.observes, queue.matters_to_value());
         let is_flushed = !observes && self.waits.is_flushed(queue);
+        let is_swapped = self.waits.former_homes(queue).next().is_some();
         if matters && self.regime.is_primary() {
             // A value that a swap took from these waiters has no queue entries now. It may exist only for them.
             let homes = self.waits.former_homes(queue);
@@ -115,8 +116,8 @@ impl Machine {
             for slot in self.waits.absent_in(id).collect::<Slots>() {
                 self.remove_waiter(slot);
             }
-            // A value that is there was loaded since: the same data may be back.
-            let is_back = matches!(turn.keys.get(key), Lookup::Here(_));
+            // A value that is there was loaded since, unless a swap brought it: the same data may be back.
+            let is_back = !is_swapped && matches!(turn.keys.get(key), Lookup::Here(_));
             if !is_back && self.regime.is_primary() {
                 self.value_is_gone(kind, key, turn.fx);
             }

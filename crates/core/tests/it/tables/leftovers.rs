@@ -54,6 +54,31 @@ fn flushes_of_another_database_keep_no_queue_from_its_check() {
 }
 
 #[test]
+fn flushed_places_do_not_stay_for_a_value_that_a_swap_brings() {
+    run_as(
+        "DFAIR",
+        "
+          0  set portion 1
+          0  c1  ACQUIRE x A                   => t1
+          0  c2  ACQUIRE x B QUEUE 60000       => null
+          0  c1  ACQUIRE y A                   => t2
+          0  c2  ACQUIRE y B QUEUE 60000       => null
+          0  c1  ACQUIRE z A                   => t3
+          0  c2  ACQUIRE z B QUEUE 60000       => null
+          0  c1  ACQUIRE k A                   => t4
+          0  c2  ACQUIRE k B QUEUE 60000       => null
+          0  db 1
+          0  c3  ACQUIRE k C                   => t5
+          0  db 0
+        # This does not come to the queue of k.
+          1  flushdb 0                         => dlock:notify: flushed 0
+          1  swapdb 0 1
+          2  c4  POSITION k B                  => null
+        ",
+    );
+}
+
+#[test]
 fn a_queue_whose_key_has_another_type_ends_for_all_its_waiters() {
     run("
           0  c1  ACQUIRE k A                   => t1
