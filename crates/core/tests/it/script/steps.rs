@@ -9,7 +9,7 @@ mod driver;
 mod rows;
 
 use crate::simulator::number_in;
-use differences::DIFFERENCES;
+use differences::{DIFFERENCES, SWAPPED};
 use driver::Driver;
 use rows::carry_out;
 use std::collections::BTreeMap;
@@ -68,6 +68,11 @@ fn steps(old: &mut Old, history: Vec<(String, String)>) -> Vec<Step> {
     both.map(|((row, new), old)| Step { row, old, new }).collect()
 }
 
+/// Whether a row does all work that is due.
+fn ticks(row: &str) -> bool {
+    row.ends_with("tick") || row.contains(" whole ")
+}
+
 /// The first step that no difference explains. Counts the differences by their place in the list.
 fn unexplained(steps: &[Step], seen: &mut BTreeMap<usize, u64>) -> Option<usize> {
     for (at, Step { row, old, new }) in steps.iter().enumerate() {
@@ -77,6 +82,10 @@ fn unexplained(steps: &[Step], seen: &mut BTreeMap<usize, u64>) -> Option<usize>
         if old == new {
             continue;
         }
+        let mut since_tick = steps[..at].iter().rev().take_while(|step| !ticks(&step.row));
+        let is_swap = |row: &str| row.contains("swapdb");
+        let is_swapped = is_swap(row) || since_tick.any(|step| is_swap(&step.row));
+        let row = if ticks(row) && is_swapped { &format!("{row} {SWAPPED}") } else { row };
         let explains = |n: &usize| (DIFFERENCES[*n].explains)(row, old, new);
         let Some(n) = (0..DIFFERENCES.len()).find(explains) else { return Some(at) };
         *seen.entry(n).or_default() += 1;

@@ -1,6 +1,6 @@
 //! What this core does otherwise than that of 7c31fa2, on purpose.
 
-use super::rows::PLACES_END;
+use super::rows::{PLACES_END, PLACES_STAY};
 
 /// An intended difference.
 pub struct Difference {
@@ -14,10 +14,41 @@ pub struct Difference {
     pub ends: bool,
 }
 
+/// Marks the first tick after SWAPDB.
+pub const SWAPPED: &str = "(databases were swapped)";
+
+/// What a row shows, without a mark.
+fn unmarked(shown: &str) -> &str {
+    let marks = [PLACES_END, PLACES_STAY];
+    marks.iter().find_map(|mark| shown.strip_suffix(mark)).unwrap_or(shown)
+}
+
+/// The parts that `more` has and `fewer` lacks; `None` if `fewer` has others.
+fn lacks(fewer: &[String], more: &[String]) -> Option<Vec<String>> {
+    let mut rest = more.to_vec();
+    for part in fewer {
+        let at = rest.iter().position(|other| other == part)?;
+        rest.remove(at);
+    }
+    Some(rest)
+}
+
+/// Whether `fewer` lacks ends of leases, and what follows from them, that `more` has; and nothing else.
+fn lacks_ends(fewer: &str, more: &str) -> bool {
+    let is_end = |part: &String| {
+        [" expired ", "+expire", "+acquire", " granted ", " gets "]
+            .iter()
+            .any(|end| part.contains(end))
+    };
+    lacks(&parts(fewer), &parts(more))
+        .is_some_and(|rest| rest.contains(&String::from("+expire")) && rest.iter().all(is_end))
+}
+
 /// What a row shows, piece by piece.
 fn parts(shown: &str) -> Vec<String> {
-    let shown = shown.replace(" +", "; +").replace(" #", "; #");
-    let mut parts: Vec<String> = shown.split("; ").map(str::to_owned).collect();
+    let shown = shown.replace("; ", " ;").replace(" +", " ;+").replace(" #", " ;#");
+    let parts = shown.split(" ;").filter(|part| !part.is_empty());
+    let mut parts: Vec<String> = parts.map(str::to_owned).collect();
     parts.sort_unstable();
     parts
 }
@@ -91,28 +122,32 @@ pub const DIFFERENCES: &[Difference] = &[
         ends: false,
     },
     Difference {
-        why: "A flush that finds a wait whose time is over ends it, before the tick does.",
+        why: "A flush or swap that finds a wait whose time is over ends it, before the tick does.",
         explains: |row, old, new| {
-            let answers = [" gets MOVING", " gets deleted", " gets 1"];
+            let answers =
+                [" gets MOVING", " gets deleted", " gets 1", " gets BROKEN", " gets WRONGTYPE"];
             let ends = |shown: &str| {
                 let null = |shown: String, answer: &&str| shown.replace(*answer, " gets null");
                 answers.iter().fold(shown.to_owned(), null)
             };
-            row.contains("flush") && old.contains(" gets null") && ends(old) == ends(new)
+            (row.contains("flush") || row.contains("swapdb"))
+                && old.contains(" gets null")
+                && ends(old) == ends(unmarked(new))
         },
         is_rare: true,
         ends: true,
     },
     Difference {
         why: "The same of a place that outlives its call: the flush finds the call blocked, so the place stays and is \
-              granted the lock.",
+              granted the lock, not the one behind it. If the time of that one is over, it waits for the tick.",
         explains: |row, old, new| {
             let without_grants = |shown: &str| {
-                let mut rest = parts(shown);
+                let mut rest = parts(unmarked(shown));
                 rest.retain(|part| {
                     !part.is_empty()
                         && !part.starts_with("+acquire")
                         && !part.contains(": granted ")
+                        && !part.contains(" gets t")
                         && !part.starts_with('#')
                 });
                 rest
@@ -120,8 +155,15 @@ pub const DIFFERENCES: &[Difference] = &[
             row.contains("flush")
                 && old.contains(" gets null")
                 && old.matches(": granted ").count() < new.matches(": granted ").count()
-                && without_grants(old) == without_grants(new)
+                && lacks(&without_grants(new), &without_grants(old))
+                    .is_some_and(|rest| rest.iter().all(|part| part.ends_with(" gets null")))
         },
+        is_rare: true,
+        ends: true,
+    },
+    Difference {
+        why: "The same, and nothing is granted yet.",
+        explains: |_, old, new| new.strip_suffix(PLACES_STAY) == Some(old),
         is_rare: true,
         ends: true,
     },
@@ -132,23 +174,41 @@ pub const DIFFERENCES: &[Difference] = &[
         ends: true,
     },
     Difference {
-        why: "SWAPDB opens no key without waiters: a lease that is over then ends by its deadline, which is up to half \
-              a millisecond later.",
+        why: "SWAPDB, and the tick after it, open no key without waiters: a lease that is over then ends by its \
+              deadline, which is up to half a millisecond later.",
         explains: |row, old, new| {
-            let mut rest = parts(old);
-            let is_all = parts(new).iter().filter(|part| !part.is_empty()).all(|part| {
-                let at = rest.iter().position(|other| other == part);
-                at.map(|at| rest.remove(at)).is_some()
-            });
-            let is_end = |part: &String| {
-                [" expired ", "+expire", "+acquire", " granted "]
-                    .iter()
-                    .any(|end| part.contains(end))
-            };
-            row.contains("swapdb")
-                && is_all
-                && rest.contains(&String::from("+expire"))
-                && rest.iter().all(is_end)
+            (row.contains("swapdb") || row.ends_with(SWAPPED)) && lacks_ends(new, old)
+        },
+        is_rare: true,
+        ends: true,
+    },
+    Difference {
+        why: "The tick after SWAPDB opens the former values of DFAIR and DSEM waiters: a lease that is over ends then, \
+              up to half a millisecond before its rounded deadline.",
+        explains: |row, old, new| row.ends_with(SWAPPED) && lacks_ends(old, new),
+        is_rare: true,
+        ends: true,
+    },
+    Difference {
+        why: "A call for several keys that SWAPDB ends gets the error of another one of them: queues are looked at in \
+              another order.",
+        explains: |row, old, new| {
+            let same = |shown: &str| shown.replace(" gets WRONGTYPE", " gets MOVING");
+            row.contains("swapdb") && parts(&same(old)) == parts(&same(new))
+        },
+        is_rare: true,
+        ends: false,
+    },
+    Difference {
+        why: "All calls that wait for a key that is gone in a cluster are told together: none of them gets another of \
+              its keys in between.",
+        explains: |_, old, new| {
+            let granted = granted_any(new);
+            let lost = granted_any(old).into_iter().filter(|one| !granted.contains(one));
+            let mut lost = lost.map(|(client, _)| format!("{client} gets MOVING")).peekable();
+            lost.peek().is_some()
+                && lost.all(|told| new.contains(&told))
+                && parts_without_grants(old) == parts_without_grants(new)
         },
         is_rare: true,
         ends: true,

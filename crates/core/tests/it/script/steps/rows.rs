@@ -1,7 +1,11 @@
 //! The rows of a history: those of the other random tables, and those that they do not have.
 
 use super::driver::Driver;
+use crate::script::BASE_US;
 use crate::script::random::{self, Mode, State};
+use crate::support::MS;
+use dlock_core::queues::waiter::{WaitState, Waiter};
+use dlock_core::time::Instant;
 use dlock_testing::Dice;
 
 const ROWS: usize = 40;
@@ -9,11 +13,34 @@ const ROWS: usize = 40;
 /// Marks a flush that ended places without a connection.
 pub const PLACES_END: &str = "; (places end)";
 
+/// Marks a flush that found a call blocked whose time was over, and that has a place: it stays.
+pub const PLACES_STAY: &str = "; (places stay)";
+
 /// Carries out a row, and says what this core shows.
 pub fn carry_out(driver: &mut Driver, line: &str) -> String {
-    let has_absent = driver.0.world.machine.waits().absent() > 0;
+    let is_flush = line.contains("flush");
+    let has_absent = is_flush && driver.0.world.machine.waits().absent() > 0;
+    let has_late = is_flush && has_late(driver, line);
     let shown = driver.row(line);
-    if has_absent && line.contains("flush") { shown + PLACES_END } else { shown }
+    match (has_absent, has_late) {
+        (true, _) => shown + PLACES_END,
+        (false, true) => shown + PLACES_STAY,
+        (false, false) => shown,
+    }
+}
+
+/// Whether, at the time of a row, a call is blocked whose time is over, and that has a place.
+fn has_late(driver: &Driver, line: &str) -> bool {
+    let ms: u64 = line.split(' ').next().and_then(|ms| ms.parse().ok()).expect("a time");
+    let at = Instant(BASE_US + ms * MS);
+    let waits = driver.0.world.machine.waits();
+    let is_late = |waiter: &Waiter| match waiter.wait_state {
+        WaitState::Blocked { until } => {
+            until.is_some_and(|until| until <= at) && waiter.ask.queue_ms.is_some()
+        }
+        _ => false,
+    };
+    waits.queues().any(|(id, _)| waits.walk(id).any(|(_, waiter)| is_late(waiter)))
 }
 
 /// Draws a history. Returns its rows, and what this core shows.
