@@ -160,7 +160,7 @@ impl Machine {
     /// |---|---|---|
     /// | a blocked call, for one key or several | counts | counts |
     /// | a place, its connection is open | counts | counts |
-    /// | the same, and its connection let a grant end unclaimed | not until it is active | not until it is active |
+    /// | the same, but its connection let a grant end unclaimed | not until its next call | not until its next call |
     /// | a place, its connection is closed | counts until its grace ends | not until its owner asks again |
     ///
     /// A wait that is over counts until the timer or the hand-off ends it.

@@ -133,13 +133,13 @@ impl Machine {
     /// Applies the loss of a value. A replica does the same itself.
     fn lose(&mut self, turn: &mut Turn<'_>, key: Key<'_>, lost: Lost) {
         let Lost { key_id, db, kind, prints, requests, bindings, subjects, .. } = lost;
-        // A swap since then took the database with it, but not the waiters.
-        let moved = Key { db, ..key };
-        if self.leases.of_key(key_id, moved).is_some() {
+        // Where a swap since then took the other keys of its database. The waiters stayed.
+        let there = Key { db, ..key };
+        if self.leases.of_key(key_id, there).is_some() {
             self.leases.leave(key_id);
         }
         let home = self.leases.home(db);
-        let is_replaced = matches!(turn.keys.get(moved), Lookup::Here(_));
+        let is_replaced = matches!(turn.keys.get(there), Lookup::Here(_));
         // The memory of requests may be another one since: then it has its own.
         if prints == self.spent.prints() {
             self.note_over(requests, self.regime.lease(turn.now.mono));
@@ -150,7 +150,7 @@ impl Machine {
         self.tell_deleted(turn.fx, key, subjects);
         if self.regime.is_primary() {
             if kind == Kind::Semaphore && !is_replaced {
-                self.forget_taken(|gone| gone == moved);
+                self.forget_taken(|gone| gone == there);
             }
             self.value_is_gone(kind, key, turn.fx);
         }

@@ -39,14 +39,16 @@ impl Default for Changed {
 impl WaitQueues {
     /// All keys of a database (`None`: of all) are gone. O(1) in the number of queues.
     pub fn flushed(&mut self, db: Option<u32>) {
-        let used = self.databases.iter().filter(|&(_, &count)| count > 0).map(|(&db, _)| db);
-        let flushed: BTreeSet<u32> = used.filter(|used| db.is_none_or(|db| db == *used)).collect();
-        for &db in &flushed {
-            let serial = self.last_serial;
-            let change = self.changed.databases.entry(db).or_default();
-            (change.flushed, change.last) = (serial, serial);
+        let serial = self.last_serial;
+        let mut has_queues = false;
+        for (&used, _) in self.databases.iter().filter(|&(_, &count)| count > 0) {
+            if db.is_none_or(|db| db == used) {
+                let change = self.changed.databases.entry(used).or_default();
+                (change.flushed, change.last) = (serial, serial);
+                has_queues = true;
+            }
         }
-        if !flushed.is_empty() {
+        if has_queues {
             self.begin_checks();
         }
     }

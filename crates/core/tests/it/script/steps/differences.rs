@@ -144,8 +144,7 @@ pub const DIFFERENCES: &[Difference] = &[
             let without_grants = |shown: &str| {
                 let mut rest = parts(unmarked(shown));
                 rest.retain(|part| {
-                    !part.is_empty()
-                        && !part.starts_with("+acquire")
+                    !part.starts_with("+acquire")
                         && !part.contains(": granted ")
                         && !part.contains(" gets t")
                         && !part.starts_with('#')
@@ -268,8 +267,7 @@ pub const DIFFERENCES: &[Difference] = &[
             let is_refusal =
                 |part: &String| part.contains(": deadlock ") || part.ends_with(" gets DEADLOCK");
             let without = |shown: &str| {
-                let rest =
-                    parts(shown).into_iter().filter(|part| !part.is_empty() && !is_refusal(part));
+                let rest = parts(shown).into_iter().filter(|part| !is_refusal(part));
                 rest.collect::<Vec<_>>()
             };
             row.contains("tick")
