@@ -116,6 +116,30 @@ fn a_lock_moves_with_its_slot_and_its_waiters_are_told_to_ask_there() {
     one.left_over_check();
 }
 
+/// The ids of a hold go with it. Those of a hold that has ended stay: its key may be gone, and a value is all that moves.
+#[test]
+fn a_moved_slot_leaves_the_ids_of_ended_holds_behind() {
+    let one = Server::with(&[]).cluster().start();
+    let two = one.join(Server::with(&[]));
+    let (held, ended) = ("{t}held", "{t}ended");
+    let slot = one.slot(held);
+    let acquire = |node: &Server, key| node.cmd(&["DLOCK.ACQUIRE", key, "h", "REQID", "a"]);
+    let release = |node: &Server, key| node.cmd(&["DLOCK.RELEASE", key, "h", "REQID", "r"]);
+    let token = acquire(&one, held).int();
+    acquire(&one, ended).int();
+    assert_eq!(release(&one, ended).int(), 0);
+    assert!(acquire(&one, ended).error().starts_with("SPENT "));
+
+    one.begin_slot_move(slot, &two);
+    while one.migrate_slot_keys(slot, &two) > 0 {}
+    one.end_slot_move(slot, &two);
+
+    assert_eq!(acquire(&two, held).int(), token);
+    assert_eq!(release(&two, held).int(), 0);
+    assert!(release(&two, ended).error().starts_with("NOTHELD "));
+    acquire(&two, ended).int();
+}
+
 /// During a quarantine there are waiters for keys that do not exist: no key event tells that their slot has moved.
 #[test]
 fn waiters_for_keys_that_are_not_there_notice_that_their_slot_has_gone() {
