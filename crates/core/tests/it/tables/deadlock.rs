@@ -318,24 +318,6 @@ fn a_new_waiter_of_an_owner_in_a_cycle_closes_no_new_cycle() {
 }
 
 #[test]
-fn holders_of_removed_keys_close_no_cycle() {
-    run("
-          0  set portion 2
-          0  c1  ACQUIRE a A                         => t1
-          0  c1  ACQUIRE b A BIND 0                  => t2
-          0  c1  ACQUIRE c A BIND 0                  => t3
-          0  c1  ACQUIRE d A                         => t4
-          1  c5  ACQUIRE b X QUEUE 60000             => null
-          1  c5  ACQUIRE c X QUEUE 60000             => null
-          1  c2  ACQUIRE d B BLOCK 0                 => parked
-          2  flushall                                => dlock:notify: flushed 0; dlock:notify:X: granted 0 t5 1 X b; dlock:notify:X: granted 0 t6 1 X c
-          2  c3  ACQUIRE l B                         => t7
-        # No step has reached the queue of d: it still lists A, for which B no longer waits.
-          2  c4  ACQUIRE l A BLOCK 0                 => parked
-    ");
-}
-
-#[test]
 fn a_lease_that_ends_at_this_moment_is_no_hold_of_a_key_that_the_call_names() {
     run_here(
         "
@@ -382,24 +364,25 @@ fn a_reader_in_the_way_makes_a_writer_wait_for_skipped_waiters_in_front_too() {
 }
 
 #[test]
-fn a_cycle_that_closes_while_a_flush_is_worked_off_is_found() {
-    run_here(
-        "
+fn while_a_flush_is_worked_off_its_holders_close_no_cycle_and_others_do() {
+    run("
           0  set portion 2
-          0  c9  MACQUIRE 9 a b c d e f g h i Z      => t1 t2 t3 t4 t5 t6 t7 t8 t9
-          0  c8  ACQUIRE a Y QUEUE 60000             => null
-          0  c8  ACQUIRE b Y QUEUE 60000             => null
-          0  c8  ACQUIRE c Y QUEUE 60000             => null
-          0  c8  ACQUIRE d Y QUEUE 60000             => null
-          1  flushall                                => dlock:notify: flushed 0; dlock:notify:Y: granted 0 t10 1 Y a; dlock:notify:Y: granted 0 t11 1 Y b
-          1  c1  ACQUIRE k A                         => t12
-          1  c2  ACQUIRE l B                         => t13
-          1  c3  ACQUIRE m C                         => t14
-          2  c1  ACQUIRE l A BLOCK 0                 => parked
-          2  c2  ACQUIRE m B BLOCK 0                 => parked
-          2  c3  ACQUIRE k C BLOCK 0                 => DEADLOCK
-        ",
-    );
+          0  c1  ACQUIRE a A                         => t1
+          0  c1  ACQUIRE b A BIND 0                  => t2
+          0  c1  ACQUIRE c A BIND 0                  => t3
+          0  c1  ACQUIRE d A                         => t4
+          1  c5  ACQUIRE b X QUEUE 60000             => null
+          1  c5  ACQUIRE c X QUEUE 60000             => null
+          1  c2  ACQUIRE d B BLOCK 0                 => parked
+          2  flushall                                => dlock:notify: flushed 0; dlock:notify:X: granted 0 t5 1 X b; dlock:notify:X: granted 0 t6 1 X c
+          2  c3  ACQUIRE l B                         => t7
+        # No step has reached the queue of d: it still lists A, for which B no longer waits.
+          2  c4  ACQUIRE l A BLOCK 0                 => parked
+          3  c6  ACQUIRE k C                         => t8
+          3  c7  ACQUIRE m D                         => t9
+          4  c6  ACQUIRE m C BLOCK 0                 => parked
+          4  c7  ACQUIRE k D BLOCK 0                 => DEADLOCK
+    ");
 }
 
 #[test]

@@ -1,21 +1,6 @@
-//! Hand-offs: waiters that they skip or refuse, and the number of expired holds that one step ends before them.
+//! Hand-offs: waiters that they skip or refuse.
 
 use crate::script::run_as;
-
-#[test]
-fn a_step_ends_no_more_than_a_portion_of_the_expired_holds() {
-    run_as(
-        "DRW",
-        "
-          0  set portion 2
-          0  c1  ACQUIRE k A READ PX 10 NOTIFY c => t1
-          0  c1  ACQUIRE k B READ PX 10 NOTIFY c => t2
-          0  c1  ACQUIRE k C READ PX 10 NOTIFY c => t3
-          0  c1  ACQUIRE k D READ PX 10 NOTIFY c => t4
-         20  c2  RENEW k Z READ => NOTHELD; c: expired 0 t1 1 A k; c: expired 0 t2 1 B k
-        ",
-    );
-}
 
 #[test]
 fn a_semaphore_that_comes_by_rename_refuses_calls_that_are_too_wide_wherever_they_are() {

@@ -342,7 +342,6 @@ fn the_permits_of_a_semaphore_that_was_just_loaded_are_over_when_it_is_removed()
           0  c1  ACQUIRE s A REQID 2                 => p2
           0  c1  ACQUIRE s B REQID 3                 => p3
           1  restart rdb unindexed
-          1  set portion 2
           2  del s
           3  c1  ACQUIRE s A REQID 2                 => SPENT
           3  c1  ACQUIRE s B REQID 3 LIMIT 9         => SPENT

@@ -27,38 +27,12 @@ fn readers_of_a_moved_value_are_found_in_a_cycle() {
     );
 }
 
-/// Each flush looks at two queues, and continues the walk of those before it.
-#[test]
-fn flushes_of_another_database_keep_no_queue_from_its_check() {
-    run("
-          0  set portion 2
-          0  c1  MACQUIRE 6 a b c d e f A      => t1 t2 t3 t4 t5 t6
-          0  c2  ACQUIRE a B BLOCK 0           => parked
-          0  c3  ACQUIRE b B BLOCK 0           => parked
-          0  c4  ACQUIRE c B BLOCK 0           => parked
-          0  c5  ACQUIRE d B BLOCK 0           => parked
-          0  c6  ACQUIRE e B BLOCK 0           => parked
-          0  c7  ACQUIRE f B BLOCK 0           => parked
-          0  c9  ACQUIRE a C QUEUE 9000       => null
-          0  c9  ACQUIRE b C QUEUE 9000       => null
-          0  c9  ACQUIRE c C QUEUE 9000       => null
-          0  c9  ACQUIRE d C QUEUE 9000       => null
-          0  c9  ACQUIRE e C QUEUE 9000       => null
-          0  c9  ACQUIRE f C QUEUE 9000       => null
-          0  db 5
-          0  c8  DSEM.ACQUIRE s X BLOCK 0      => parked
-          1  swapdb 0 1                        => c2 gets t7; c3 gets t8
-          1  flushdb 5                         => c4 gets t9; c5 gets t10
-          1  flushdb 5                         => c6 gets t11; c7 gets t12
-    ");
-}
-
 #[test]
 fn flushed_places_do_not_stay_for_a_value_that_a_swap_brings() {
     run_as(
         "DFAIR",
         "
-          0  set portion 1
+          0  set portion 2
           0  c1  ACQUIRE x A                   => t1
           0  c2  ACQUIRE x B QUEUE 60000       => null
           0  c1  ACQUIRE y A                   => t2
@@ -74,6 +48,7 @@ fn flushed_places_do_not_stay_for_a_value_that_a_swap_brings() {
           1  flushdb 0                         => dlock:notify: flushed 0
           1  swapdb 0 1
           2  c4  POSITION k B                  => null
+          2  c4  POSITION k C                  => 0
         ",
     );
 }
@@ -97,71 +72,8 @@ fn a_queue_whose_key_has_another_type_ends_for_all_its_waiters() {
 }
 
 #[test]
-fn a_draining_flush_keeps_the_binding_of_a_key_that_was_made_and_swapped_since() {
-    run("
-          0  set portion 2
-          0  c1  ACQUIRE a A BIND 0            => t1
-          0  c1  ACQUIRE b A BIND 0            => t2
-          0  c1  ACQUIRE d A BIND 0            => t3
-          1  flushall                          => dlock:notify: flushed 0
-          1  c1  ACQUIRE k A BIND 0            => t4
-          2  swapdb 0 1
-          2  swapdb 1 2
-          3  tick
-          4  gone c1
-          5  db 2
-          5  c2  ACQUIRE k B                   => t5
-    ");
-}
-
-#[test]
-fn waiters_that_an_exchange_has_not_reached_are_served_first() {
-    run("
-          0  set portion 2
-          0  c1  ACQUIRE a A                   => t1
-          0  c1  ACQUIRE b A                   => t2
-          0  c1  ACQUIRE d A                   => t3
-          0  c1  ACQUIRE k A                   => t4
-          1  c2  ACQUIRE a B QUEUE 90          => null
-          1  c2  ACQUIRE b B QUEUE 90          => null
-          1  c2  ACQUIRE d B QUEUE 90          => null
-          1  c2  ACQUIRE k B BLOCK 0           => parked
-          2  swapdb 0 1                        => dlock:notify:B: granted 0 t5 1 B a; dlock:notify:B: granted 0 t6 1 B b
-          2  c3  ACQUIRE k C                   => null; c2 gets t7
-          2  tick                              => dlock:notify:B: granted 0 t8 1 B d
-          3  c2  RELEASE k B                   => 0
-          3  c3  ACQUIRE k C                   => t9
-          4  db 1
-          4  c1  RELEASE k A                   => 0
-    ");
-}
-
-#[test]
-fn a_flush_before_an_exchange_means_the_places_of_its_own_number() {
-    run_as(
-        "DFAIR",
-        "
-          0  set portion 2
-          0  c1  ACQUIRE a A                   => t1
-          0  c1  ACQUIRE b A                   => t2
-          0  c1  ACQUIRE k A                   => t3
-          0  db 1
-          0  c1  ACQUIRE k X                   => t4
-          0  db 0
-          1  c2  ACQUIRE k B QUEUE 90          => null
-          2  flushdb 0                         => dlock:notify: flushed 0
-          2  swapdb 0 1
-          3  tick
-          4  c1  POSITION k B                  => null
-          4  c1  POSITION k X                  => 0
-    ",
-    );
-}
-
-#[test]
 fn a_replica_that_has_not_worked_off_an_exchange_knows_its_keys() {
     let before = "
-          0  set portion 2
           0  c9  ACQUIRE a X                   => t1
           0  c9  ACQUIRE b X                   => t2
           0  c9  ACQUIRE c X                   => t3
@@ -195,7 +107,6 @@ fn a_replica_that_has_not_worked_off_an_exchange_knows_its_keys() {
 #[test]
 fn a_replica_forgets_the_keys_that_are_flushed_after_an_exchange() {
     run("
-          0  set portion 2
           0  c1  ACQUIRE l A                   => t1
           0  move l 1
           0  c1  ACQUIRE l A                   => t2

@@ -25,58 +25,36 @@ fn readers_are_granted_in_portions_and_a_newcomer_stands_behind_them() {
 }
 
 #[test]
-fn permits_are_granted_in_portions_and_calls_that_are_too_wide_refused_in_portions() {
+fn a_step_ends_a_portion_of_the_expired_holds_and_those_that_its_call_is_about() {
     run_as(
         "DSEM",
         "
           0  set portion 2
-          0  c1  INIT s 9                   => 1
-          0  c1  ACQUIRE s A COUNT 9        => p1
-          1  c2  ACQUIRE s B COUNT 7 BLOCK 0 => parked
-          1  c3  ACQUIRE s C COUNT 8 BLOCK 0 => parked
-          1  c4  ACQUIRE s D COUNT 9 BLOCK 0 => parked
-          1  c5  ACQUIRE s E BLOCK 0        => parked
-          1  c6  ACQUIRE s F BLOCK 0        => parked
-          1  c7  ACQUIRE s G BLOCK 0        => parked
-          2  c1  RELEASE s $p1              => 2; c2 gets p2
-        ",
-    );
-}
-
-#[test]
-fn a_permit_that_has_lapsed_is_not_held_however_many_lapse_before_it() {
-    run_as(
-        "DSEM",
-        "
-          0  set portion 2
-          0  c1  INIT s 9                     => 1
+          0  c1  INIT s 12                    => 1
           0  c1  ACQUIRE s A PX 10            => p1
-          0  c1  ACQUIRE s B PX 10            => p2
-          0  c1  ACQUIRE s C PX 10            => p3
-          0  c1  ACQUIRE s D PX 10            => p4
-          0  c1  ACQUIRE s E PX 10 REQID r    => p5
-          0  c1  ACQUIRE s F PX 10            => p6
-          0  c1  ACQUIRE s F PX 10            => p7
-          0  c1  ACQUIRE s F PX 10            => p8
-        # Two that come first end in each call, and the one that it is about.
-         20  c1  RENEW s $p8                  => NOTHELD
+          0  c1  ACQUIRE s A PX 10            => p2
+          0  c1  ACQUIRE s A PX 10            => p3
+          0  c1  ACQUIRE s A PX 10            => p4
+          0  c1  ACQUIRE s A PX 10            => p5
+          0  c1  ACQUIRE s A PX 10            => p6
+          0  c1  ACQUIRE s A PX 10            => p7
+          0  c1  ACQUIRE s A PX 10            => p8
+          0  c1  ACQUIRE s A PX 10            => p9
+          0  c1  ACQUIRE s A PX 10            => p10
+          0  c1  ACQUIRE s A PX 10            => p11
+          0  c1  ACQUIRE s E PX 10 REQID r    => p12
+          0  c1  DRW.ACQUIRE k A READ PX 10 NOTIFY c => t1
+          0  c1  DRW.ACQUIRE k B READ PX 10 NOTIFY c => t2
+          0  c1  DRW.ACQUIRE k C READ PX 10 NOTIFY c => t3
+          0  c1  DRW.ACQUIRE k D READ PX 10 NOTIFY c => t4
+        # Each call ends the first two, and the one that it names.
+         20  c1  RENEW s $p11                 => NOTHELD
+         20  c1  RELEASE s $p10               => NOTHELD
+         20  c1  BREAK s $p9                  => 0
          20  c1  ACQUIRE s E PX 10 REQID r    => SPENT
-         20  c1  RELEASE s $p7                => NOTHELD
-        ",
-    );
-}
-
-#[test]
-fn a_reader_that_has_lapsed_is_not_held_however_many_lapse_before_it() {
-    run_as(
-        "DRW",
-        "
-          0  set portion 2
-          0  c1  ACQUIRE k A READ PX 10 => t1
-          0  c1  ACQUIRE k B READ PX 10 => t2
-          0  c1  ACQUIRE k C READ PX 10 => t3
-          0  c1  ACQUIRE k D READ PX 10 => t4
-         20  c1  RENEW k D READ         => NOTHELD
+         20  c1  DRW.RENEW k D READ => NOTHELD; c: expired 0 t1 1 A k; c: expired 0 t2 1 B k; c: expired 0 t4 1 D k
+        # That of C follows in the tick.
+         20  tick                             => c: expired 0 t3 1 C k
         ",
     );
 }
@@ -98,25 +76,6 @@ fn a_place_gets_no_permit_however_many_grants_lapse_before_that_of_its_connectio
           2  tick                          => dlock:notify:C: granted 0 p4 1 C s
         # That of C is not among those that end first; its connection is silent all the same.
         150  tick => c5 gets p6; dlock:notify:A: expired 0 p2 1 A s; dlock:notify:B: expired 0 p3 1 B s; dlock:notify:C: expired 0 p4 1 C s
-        ",
-    );
-}
-
-#[test]
-fn a_reader_gets_no_upgrade_however_many_grants_lapse_before_its_own() {
-    run_as(
-        "DRW",
-        "
-          0  set portion 2
-          0  c1  ACQUIRE k Z WRITE            => t1
-          1  c2  ACQUIRE k A READ QUEUE 100   => null
-          1  c3  ACQUIRE k B READ QUEUE 100   => null
-          1  c4  ACQUIRE k C READ QUEUE 100   => null
-          1  c1  RELEASE k Z WRITE          => 0; dlock:notify:A: granted 0 t2 1 A k; dlock:notify:B: granted 0 t3 1 B k
-          1  tick                             => dlock:notify:C: granted 0 t4 1 C k
-          2  c4  ACQUIRE k C WRITE QUEUE 9000 => null
-          2  c5  ACQUIRE k D WRITE BLOCK 0    => parked
-        150  tick => c5 gets t5; dlock:notify:A: expired 0 t2 1 A k; dlock:notify:B: expired 0 t3 1 B k; dlock:notify:C: expired 0 t4 1 C k
         ",
     );
 }
@@ -183,27 +142,6 @@ fn in_a_cluster_queue_entries_end_with_a_lost_key() {
 }
 
 #[test]
-fn leases_bound_to_a_closed_connection_are_shortened_in_portions() {
-    run_as(
-        "DRW",
-        "
-          0  set portion 2
-          0  c1  ACQUIRE k A READ BIND 0  => t1
-          0  c1  ACQUIRE k B READ BIND 0  => t2
-          0  c1  ACQUIRE k C READ BIND 0  => t3
-          0  c1  ACQUIRE k D READ BIND 50 => t4
-          0  c1  ACQUIRE k E READ BIND 0  => t5
-          0  c1  ACQUIRE k F READ BIND 0  => t6
-          1  c2  ACQUIRE k W WRITE BLOCK 0 => parked
-          2  gone c1
-          2  tick
-          2  c3  INFO k                   => READ [-] [D t4 1 50] waiters 1
-         60  tick                         => c2 gets t7
-        ",
-    );
-}
-
-#[test]
 fn places_of_a_connection_that_is_heard_again_count_at_once_and_are_served_in_portions() {
     run("
           0  set portion 2
@@ -230,7 +168,6 @@ fn places_of_a_connection_that_is_heard_again_count_at_once_and_are_served_in_po
 #[test]
 fn a_place_that_counts_again_is_found_however_many_were_passed_over() {
     run("
-          0  set portion 2
           0  c1  ACQUIRE x X                => t1
           0  c1  ACQUIRE k X                => t2
           1  c2  ACQUIRE x A QUEUE 20       => null

@@ -46,29 +46,6 @@ fn the_requests_of_removed_permits_are_known_at_once_and_their_messages_come_in_
 }
 
 #[test]
-fn a_connection_can_go_while_its_removed_holds_are_worked_off_and_their_entry_is_used_again() {
-    run_as(
-        "DRW",
-        "
-          0  set portion 2
-          0  c1  ACQUIRE k A READ BIND 0 => t1
-          0  c1  ACQUIRE k B READ BIND 0 => t2
-          0  c1  ACQUIRE k C READ BIND 0 => t3
-          0  c1  ACQUIRE k D READ BIND 0 => t4
-          0  c2  ACQUIRE k E READ BIND 0 => t5
-          1  del k
-          1  c1  ACQUIRE l A READ BIND 0 => t6
-          1  c3  ACQUIRE k F WRITE       => t7
-          1  gone c2
-          1  gone c1
-          1  tick
-          1  c3  ACQUIRE l G WRITE       => t8
-          1  c3  RELEASE k F WRITE       => 0
-        ",
-    );
-}
-
-#[test]
 fn very_many_readers_are_broken_at_once_and_told_in_portions() {
     run_as(
         "DRW",
@@ -96,33 +73,10 @@ fn very_many_readers_are_broken_at_once_and_told_in_portions() {
 }
 
 #[test]
-fn holds_that_were_broken_are_not_ended_again_by_their_connections_or_leases() {
-    run_as(
-        "DRW",
-        "
-          0  set portion 2
-          0  c1  ACQUIRE k A READ BIND 0 PX 5 => t1
-          0  c1  ACQUIRE k B READ BIND 0 PX 5 => t2
-          0  c1  ACQUIRE k C READ BIND 0 PX 5 => t3
-          1  c5  BREAK k                      => 3
-          1  c1  ACQUIRE k A READ BIND 0      => t4
-          1  c1  ACQUIRE k B READ             => t5
-          2  rename k l
-          3  gone c1
-          3  c5  INFO l                       => READ [-] [B t5 1 29998] waiters 0
-          4  tick
-          9  tick
-          9  c5  RELEASE l B READ             => 0
-        ",
-    );
-}
-
-#[test]
 fn a_moved_value_keeps_all_of_its_holds() {
     run_as(
         "DRW",
         "
-          0  set portion 2
           0  c1  ACQUIRE k A READ REQID 1 => t1
           0  c1  ACQUIRE k B READ REQID 2 => t2
           0  c1  ACQUIRE k C READ BIND 0  => t3
@@ -147,7 +101,6 @@ fn permit(n: u32) -> (Vec<u8>, Vec<u8>) {
 /// A semaphore with [`MANY`] permits.
 fn with_permits() -> World {
     let mut world = World::new(Settings::default(), 1_000_000 * MS);
-    world.set_portion(64);
     let caller = Caller { client: 1, db: 0, may_block: true };
     let _ = world.ask(caller, Op::Sem(SemOp::Init(SemInit { key: b"s", permits: MANY })));
     for n in 0..MANY {
