@@ -27,6 +27,32 @@ fn readers_of_a_moved_value_are_found_in_a_cycle() {
     );
 }
 
+/// Each flush looks at two queues, and continues the walk of those before it.
+#[test]
+fn flushes_of_another_database_keep_no_queue_from_its_check() {
+    run("
+          0  set portion 2
+          0  c1  MACQUIRE 6 a b c d e f A      => t1 t2 t3 t4 t5 t6
+          0  c2  ACQUIRE a B BLOCK 0           => parked
+          0  c3  ACQUIRE b B BLOCK 0           => parked
+          0  c4  ACQUIRE c B BLOCK 0           => parked
+          0  c5  ACQUIRE d B BLOCK 0           => parked
+          0  c6  ACQUIRE e B BLOCK 0           => parked
+          0  c7  ACQUIRE f B BLOCK 0           => parked
+          0  c9  ACQUIRE a C QUEUE 9000       => null
+          0  c9  ACQUIRE b C QUEUE 9000       => null
+          0  c9  ACQUIRE c C QUEUE 9000       => null
+          0  c9  ACQUIRE d C QUEUE 9000       => null
+          0  c9  ACQUIRE e C QUEUE 9000       => null
+          0  c9  ACQUIRE f C QUEUE 9000       => null
+          0  db 5
+          0  c8  DSEM.ACQUIRE s X BLOCK 0      => parked
+          1  swapdb 0 1                        => c2 gets t7; c3 gets t8
+          1  flushdb 5                         => c4 gets t9; c5 gets t10
+          1  flushdb 5                         => c6 gets t11; c7 gets t12
+    ");
+}
+
 #[test]
 fn flushed_places_do_not_stay_for_a_value_that_a_swap_brings() {
     run_as(
