@@ -24,8 +24,9 @@ use std::time::Duration;
 
 use self::background::Background;
 use crate::admin::HolderInfo;
+use crate::connect::ClientBuilder;
 use crate::error::Error;
-use crate::{ClientBuilder, Wait};
+use crate::settings::Wait;
 
 /// A type of the asynchronous client, and the runtime that it works in.
 macro_rules! wrapper {

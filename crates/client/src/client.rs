@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use dlock_wire::names::KEYS_MAX;
 
-use crate::acquire::{Keys, Target};
 use crate::admin::Admin;
 use crate::core::Core;
 use crate::election::Election;
@@ -14,6 +13,7 @@ use crate::latch::Latch;
 use crate::lock::{Lock, RwLock};
 use crate::multi::{AnyLock, MultiLock};
 use crate::semaphore::Semaphore;
+use crate::target::{Keys, Target};
 
 /// A client of one server, of the primary that Sentinels name, or of a cluster. Cheap to clone; all clones and
 /// handles share one connection to each server, plus dedicated ones for calls that block.

@@ -11,6 +11,8 @@ use tokio::runtime::Handle;
 use crate::client::Client;
 use crate::context::Context;
 use crate::core::Core;
+#[cfg(feature = "testing")]
+use crate::dialer::Dial;
 use crate::error::Error;
 use crate::flight::Flights;
 use crate::registry::Registry;
@@ -194,13 +196,10 @@ impl ClientBuilder {
         builder.connect_to(Endpoints::parse(&url)?).await
     }
 
-    /// Connects to a server in this process.
+    /// Connects to whatever that leads to.
     #[cfg(feature = "testing")]
-    pub(crate) async fn connect_fake(
-        self,
-        server: crate::testing::server::FakeServer,
-    ) -> Result<Client, Error> {
-        self.connect_to(Endpoints::Fake(server)).await
+    pub(crate) async fn connect_by(self, dialer: Arc<dyn Dial>) -> Result<Client, Error> {
+        self.connect_to(Endpoints::Given(dialer)).await
     }
 
     async fn connect_to(

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use crate::acquire::{Keys, Target};
 use crate::back_off::BackOff;
 use crate::core::Core;
 use crate::deadline::Deadline;
@@ -18,6 +17,7 @@ use crate::guard::Guard;
 use crate::hold::Hold;
 use crate::lock::Lock;
 use crate::lost::Released;
+use crate::target::{Keys, Target};
 
 /// Before the leader is asked for again while there is none.
 const PAUSES: BackOff = BackOff::new(Duration::from_millis(10), Duration::from_millis(250));

@@ -16,6 +16,7 @@ use crate::command::{Draft, command, redirect, refuses_writes};
 use crate::error::{Error, ErrorKind};
 use crate::link::live::Live;
 use crate::pulse::Pulse;
+use crate::replicas::{Confirmed, Replicas};
 use crate::route::{Routes, Server};
 
 /// Before a request is repeated.
@@ -330,5 +331,32 @@ impl Routes {
             None => TryFailure::Unanswered(Error::from_redis(error)),
             Some(_) => TryFailure::Final(Error::from_redis(error)),
         })
+    }
+
+    /// Waits until replicas have what was written over shared connection `generation`, to the server that has `key`.
+    ///
+    /// # Errors
+    ///
+    /// `Replicas`: fewer have it in time. `Unavailable`: another connection took its place, or it does not answer.
+    pub(crate) async fn confirm(
+        &self,
+        key: &[u8],
+        generation: u64,
+        replicas: Replicas,
+    ) -> Result<Confirmed, Error> {
+        let server = self.server_of(key).filter(|server| server.link.generation() == generation);
+        let gone = || Error::unavailable("the connection to the server is lost");
+        let server = server.ok_or_else(gone)?;
+        let mut live = server.link.live(Instant::now() + replicas.timeout).await?;
+        if live.generation != generation {
+            return Err(gone());
+        }
+        let confirmed = live.confirm(replicas).await;
+        if let Err(error) = &confirmed
+            && error.kind() == ErrorKind::Unavailable
+        {
+            server.link.report_broken(generation);
+        }
+        confirmed
     }
 }

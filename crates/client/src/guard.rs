@@ -2,14 +2,13 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::task::Poll;
 use std::time::Duration;
 
 use dlock_wire::permit::PermitText;
 use dlock_wire::reply::quote;
 
 use crate::error::Error;
-use crate::hold::Hold;
+use crate::hold::{Hold, all};
 use crate::hold_ref::HoldRef;
 use crate::lost::{Lost, Released};
 use crate::settings::lease_ms;
@@ -265,22 +264,4 @@ impl fmt::Debug for MultiHold {
             .field("valid_for", &self.valid_for())
             .finish_non_exhaustive()
     }
-}
-
-/// Drives all of these at the same time, to the end of each. Their requests share the connection, so those to one
-/// server travel together.
-pub(crate) async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
-    let mut running: Vec<_> = futures.into_iter().map(|one| (Box::pin(one), None)).collect();
-    std::future::poll_fn(|context| {
-        let mut is_done = true;
-        for (one, output) in running.iter_mut().filter(|(_, output)| output.is_none()) {
-            match one.as_mut().poll(context) {
-                Poll::Ready(ready) => *output = Some(ready),
-                Poll::Pending => is_done = false,
-            }
-        }
-        if is_done { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    running.into_iter().filter_map(|(_, output)| output).collect()
 }

@@ -10,14 +10,8 @@ mod release;
 use std::time::Duration;
 
 pub(crate) use self::release::{ReleaseReply, Verdict};
-use crate::clock::Moment;
+use crate::clock::{Moment, certain, lease_for};
 use crate::lost::Lost;
-
-/// A margin for clocks that run at different rates: 1 % and 2 ms less than the lease, as in the Redlock algorithm of
-/// the Redis documentation.
-pub(crate) fn certain(lease: Duration) -> Duration {
-    lease.saturating_sub(lease / 100 + Duration::from_millis(2))
-}
 
 /// How long a hold lasts, and what keeps it alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,11 +28,6 @@ pub(crate) struct LeaseTerms {
     pub(crate) ends_by: Option<Moment>,
     /// No other task acts for the owner.
     pub(crate) own_name: bool,
-}
-
-/// A lease that is certain for `rest`: with the margin for clocks added again.
-pub(crate) fn lease_for(rest: Duration) -> Duration {
-    rest + rest / 64 + Duration::from_millis(3)
 }
 
 /// A renewal on its way.
@@ -101,6 +90,16 @@ pub(crate) enum RenewalReply {
 impl RenewalReply {
     pub(crate) fn is_accepted(self) -> bool {
         matches!(self, Self::Accepted | Self::AcceptedCopy)
+    }
+
+    /// Its word in metrics, which stays as it is: dashboards count on it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Accepted | Self::AcceptedCopy => "accepted",
+            Self::Unconfirmed => "unconfirmed",
+            Self::Refused => "refused",
+            Self::Unknown => "unanswered",
+        }
     }
 }
 

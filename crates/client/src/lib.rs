@@ -88,13 +88,17 @@ mod context;
 mod core;
 mod deadline;
 mod dedicated;
+mod dialer;
 mod election;
 mod error;
 mod exchange;
+#[cfg(feature = "testing")]
+mod fake;
 mod family;
 mod flight;
 mod gate;
 mod guard;
+mod handle;
 mod hold;
 mod hold_ref;
 mod hold_state;
@@ -116,6 +120,7 @@ mod route;
 mod semaphore;
 mod settings;
 mod slot;
+mod target;
 mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;

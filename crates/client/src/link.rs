@@ -1,7 +1,6 @@
 //! The shared connection to one server, for everything but blocked calls: RESP3, subscribed to the messages about the
 //! client's waiters and holds. It reconnects, and wakes the tasks that wait for a connection.
 
-pub(crate) mod dialer;
 pub(crate) mod events;
 pub(crate) mod live;
 pub(crate) mod opener;
@@ -288,8 +287,7 @@ impl Shared {
             check_rights(&mut connection).await?;
             self.may_work.store(true, Ordering::Relaxed);
         }
-        let (dialer, pulse) = (Arc::new(dialer), Pulse::new(generation, sent));
-        let confirmations = Arc::default();
+        let (pulse, confirmations) = (Pulse::new(generation, sent), Arc::default());
         let live = Live { connection, generation, dialer, pulse, shard, confirmations };
         if let Some(shard) = &live.shard
             && let Some(channel) = shard.before()

@@ -9,15 +9,17 @@ use std::time::Duration;
 use dlock_wire::reply::{HolderInfo, Info};
 use dlock_wire::request::{Check, Mode, Read};
 
-use crate::acquire::{Handle, Keys, Target, handle};
+use crate::acquire::Handle;
 use crate::core::Core;
 use crate::error::Error;
 use crate::family::Family;
 use crate::guard::Guard;
+use crate::handle::handle;
 use crate::hold::Hold;
 use crate::replicas::Replicas;
 use crate::reply::value;
 use crate::settings::Wait;
+use crate::target::{Keys, Target};
 
 #[cfg(feature = "blocking")]
 pub(crate) use self::once::Begun;

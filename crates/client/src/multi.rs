@@ -1,7 +1,8 @@
 //! Several locks at once: all of them, or any one.
 
-use crate::acquire::{Handle, handle};
+use crate::acquire::Handle;
 use crate::guard::{Guard, MultiGuard, MultiHold};
+use crate::handle::handle;
 use crate::hold::Hold;
 
 /// All of several locks, or none of them. Such calls neither deadlock nor starve each other, in any order of their

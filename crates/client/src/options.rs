@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use dlock_wire::names::{BIND_MAX_MS, LABEL_MAX, LEASE_MAX_MS, OWNER_MAX};
 
-use crate::clock::millis;
+use crate::clock::{lease_for, millis};
 use crate::error::Error;
-use crate::hold_state::lease_for;
 use crate::replicas::Replicas;
 use crate::settings::{Settings, Wait, check_max_hold, check_renewed, lease_ms};
 

@@ -174,13 +174,9 @@ impl QuorumLock {
         self.acquire_with(Deadline::after(time)).await
     }
 
-    #[cfg(feature = "tracing")]
-    pub(crate) fn key(&self) -> &[u8] {
-        &self.key
-    }
-
     async fn acquire_with(&self, deadline: Deadline) -> Result<Option<QuorumGuard>, Error> {
-        acquiring(self, self.attempts(deadline)).await
+        let (server, token) = (|| None, |guard: &QuorumGuard| guard.token());
+        acquiring(None, &self.key, server, token, self.attempts(deadline)).await
     }
 
     async fn attempts(&self, deadline: Deadline) -> Result<Option<QuorumGuard>, Error> {

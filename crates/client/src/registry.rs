@@ -149,12 +149,12 @@ impl Registry {
             Change::Earlier => self.holds.reset_timer(hold),
             Change::Ended => {
                 self.holds.remove(hold);
-                hold.report.end(hold, None);
+                hold.report.end(&hold.hold_ref, None);
             }
             Change::Lost(how) => {
                 self.holds.remove(hold);
                 hold.report_lost(how);
-                hold.report.end(hold, Some(how));
+                hold.report.end(&hold.hold_ref, Some(how));
             }
         }
     }

@@ -1,16 +1,11 @@
-//! Waiting until replicas have what a server wrote.
+//! Replicas that must have what a server wrote, and the requests that ask for that.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::{Cmd, Value};
-use tokio::sync::Mutex;
-use tokio::time::{Instant, timeout};
 
 use crate::clock::millis;
 use crate::error::{Error, ErrorKind};
-use crate::link::live::Live;
-use crate::route::Routes;
 use crate::settings::Settings;
 
 /// Longest time that a renewal or a grant waits for replicas over the shared connection, which serves nothing else
@@ -73,7 +68,8 @@ impl Replicas {
         self.enough(self.read(replies)?)
     }
 
-    fn read(self, replies: Vec<Value>) -> Result<Acknowledged, Error> {
+    /// What the replies say of any number of replicas.
+    pub(crate) fn read(self, replies: Vec<Value>) -> Result<Acknowledged, Error> {
         let mut replies =
             replies.into_iter().map(|reply| reply.extract_error().map_err(Error::from_redis));
         let replicas = replies.next().transpose()?.map_or(0, |reply| acknowledged(&reply));
@@ -85,7 +81,8 @@ impl Replicas {
         Ok(Acknowledged { replicas, in_quarantine })
     }
 
-    fn enough(self, found: Acknowledged) -> Result<Confirmed, Error> {
+    /// The error `Replicas` if that is too few.
+    pub(crate) fn enough(self, found: Acknowledged) -> Result<Confirmed, Error> {
         let (acknowledged, wanted) = (found.replicas, self.wanted);
         if acknowledged >= wanted {
             return Ok(Confirmed { in_quarantine: found.in_quarantine });
@@ -95,8 +92,9 @@ impl Replicas {
     }
 }
 
+/// What the server said of its replicas.
 #[derive(Debug, Clone, Copy, Default)]
-struct Acknowledged {
+pub(crate) struct Acknowledged {
     replicas: u32,
     in_quarantine: bool,
 }
@@ -118,86 +116,4 @@ fn acknowledged(reply: &Value) -> u32 {
         _ => 0,
     };
     u32::try_from(count).unwrap_or(0)
-}
-
-/// The waits for replicas over one shared connection. One WAIT serves all tasks whose writes were answered before it.
-#[derive(Default)]
-pub(crate) struct Confirmations {
-    /// Number of waits that have begun.
-    begun: AtomicU64,
-    last: Mutex<LastWait>,
-}
-
-/// The last one that was answered.
-#[derive(Default)]
-struct LastWait {
-    /// Which of those that have begun, from 1.
-    number: u64,
-    found: Acknowledged,
-    wanted: u32,
-    on_disk: bool,
-}
-
-impl Routes {
-    /// Waits until replicas have what was written over shared connection `generation`, to the server that has `key`.
-    ///
-    /// # Errors
-    ///
-    /// `Replicas`: fewer have it in time. `Unavailable`: another connection took its place, or it does not answer.
-    pub(crate) async fn confirm(
-        &self,
-        key: &[u8],
-        generation: u64,
-        replicas: Replicas,
-    ) -> Result<Confirmed, Error> {
-        let server = self.server_of(key).filter(|server| server.link.generation() == generation);
-        let gone = || Error::unavailable("the connection to the server is lost");
-        let server = server.ok_or_else(gone)?;
-        let mut live = server.link.live(Instant::now() + replicas.timeout).await?;
-        if live.generation != generation {
-            return Err(gone());
-        }
-        let confirmed = live.confirm(replicas).await;
-        if let Err(error) = &confirmed
-            && error.kind() == ErrorKind::Unavailable
-        {
-            server.link.report_broken(generation);
-        }
-        confirmed
-    }
-}
-
-impl Live {
-    /// Waits until replicas have what was written over this connection and answered before this call.
-    ///
-    /// # Errors
-    ///
-    /// `Replicas`: fewer have it in time. Another kind: the connection does not answer.
-    pub(crate) async fn confirm(&mut self, replicas: Replicas) -> Result<Confirmed, Error> {
-        // A connection that does not answer delays no task by more than that, however many wait for each other.
-        let confirmed = timeout(replicas.timeout * 3, self.confirm_in_turn(replicas)).await;
-        confirmed.unwrap_or_else(|_| Err(Error::unavailable("no answer in time")))
-    }
-
-    async fn confirm_in_turn(&mut self, replicas: Replicas) -> Result<Confirmed, Error> {
-        let confirmations = self.confirmations.clone();
-        let before = confirmations.begun.load(Ordering::Acquire);
-        let mut last = confirmations.last.lock().await;
-        // Not that of a wait for fewer, or for memory instead of disks.
-        let is_alike = (last.on_disk, last.wanted) == (replicas.on_disk, replicas.wanted);
-        if last.number <= before || !is_alike {
-            let number = confirmations.begun.fetch_add(1, Ordering::AcqRel) + 1;
-            let mut pipeline = redis::pipe();
-            let requests = replicas.requests();
-            for request in &requests {
-                pipeline.add_command(request.clone());
-            }
-            let replies = self.send_all(&pipeline, requests.len()).await;
-            let found = replicas.read(replies.map_err(Error::from_redis)?)?;
-            // Not before the answer: a task that is cancelled here answers for no other one.
-            let Replicas { wanted, on_disk, .. } = replicas;
-            *last = LastWait { number, found, wanted, on_disk };
-        }
-        replicas.enough(last.found)
-    }
 }

@@ -100,7 +100,9 @@ impl Routes {
                 Routing::One(server(sentinels.name, opener))
             }
             #[cfg(feature = "testing")]
-            Endpoints::Fake(fake) => Routing::One(server("fake".to_owned(), Opener::Fake(fake))),
+            Endpoints::Given(dialer) => {
+                Routing::One(server(dialer.address(), Opener::Given(dialer)))
+            }
             #[cfg(feature = "cluster")]
             Endpoints::Cluster { nodes } => {
                 let Some(seed) = nodes.first().cloned() else {

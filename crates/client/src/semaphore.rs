@@ -8,14 +8,16 @@ use dlock_wire::request::{
 };
 use redis::Value;
 
-use crate::acquire::{Handle, Target, handle};
+use crate::acquire::Handle;
 use crate::command::command;
 use crate::deadline::Deadline;
 use crate::dedicated::{BlockedCalls, LONG_BLOCK};
 use crate::error::Error;
 use crate::guard::{Permit, PermitHold};
+use crate::handle::handle;
 use crate::reply::{read, read_or_null};
 use crate::settings::Wait;
+use crate::target::Target;
 
 /// A semaphore: permits with a lease each, granted in order of arrival.
 ///

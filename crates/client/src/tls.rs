@@ -41,8 +41,8 @@ pub(crate) fn crypto_provider() -> Result<(), Error> {
     Err(Error::invalid("TLS needs the feature `tls-rustls` of dlock-client"))
 }
 
-#[cfg(test)]
 #[cfg(all(feature = "tls-rustls", not(feature = "tls-ring")))]
+#[cfg(test)]
 mod tests {
     use crate::{Client, ErrorKind};
 

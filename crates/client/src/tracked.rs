@@ -8,9 +8,9 @@ use std::time::Duration;
 use dlock_wire::names::LEASE_MAX_MS;
 use tokio::sync::watch;
 
-use crate::clock::Moment;
+use crate::clock::{Moment, lease_for};
 use crate::hold_ref::HoldRef;
-use crate::hold_state::{Change, HoldState, InflightRenewal, LeaseTerms, RenewalReply, lease_for};
+use crate::hold_state::{Change, HoldState, InflightRenewal, LeaseTerms, RenewalReply};
 use crate::lost::Lost;
 use crate::pulse::Pulse;
 use crate::telemetry::HoldReport;
@@ -160,6 +160,19 @@ impl TrackedHold {
     /// The watchdog renews it.
     pub(crate) fn is_watched(&self) -> bool {
         self.terms().watched && !self.has_ended()
+    }
+
+    /// What is left of its lease, and the lease, if a renewal of this moment is late: on time, at least two thirds are
+    /// left.
+    pub(crate) fn late_renewal(&self) -> Option<(Duration, Duration)> {
+        let (terms, left) = {
+            let state = self.state();
+            (state.terms(), state.valid_for(Moment::now()))
+        };
+        let is_late = left < terms.lease / 2;
+        // Others are renewed for another reason, or for less than their lease.
+        let is_regular = terms.watched && !terms.unclaimed && terms.ends_by.is_none();
+        (is_late && is_regular && !self.has_ended()).then_some((left, terms.lease))
     }
 
     /// The server shortens it to this time when its connection is lost.

@@ -4,11 +4,15 @@
 pub(crate) mod sentinel;
 
 use std::borrow::Cow;
+#[cfg(feature = "testing")]
+use std::sync::Arc;
 
 use redis::{ConnectionInfo, IntoConnectionInfo};
 
 #[cfg(feature = "sentinel")]
 use self::sentinel::NamedPrimary;
+#[cfg(feature = "testing")]
+use crate::dialer::Dial;
 use crate::error::Error;
 #[cfg(feature = "tls-rustls")]
 use crate::tls::certified;
@@ -24,8 +28,9 @@ pub(crate) enum Endpoints {
     Cluster {
         nodes: Vec<ConnectionInfo>,
     },
+    /// Whatever that leads to.
     #[cfg(feature = "testing")]
-    Fake(crate::testing::server::FakeServer),
+    Given(Arc<dyn Dial>),
 }
 
 impl Endpoints {
@@ -38,7 +43,7 @@ impl Endpoints {
             #[cfg(feature = "cluster")]
             Self::Cluster { .. } => return 0,
             #[cfg(feature = "testing")]
-            Self::Fake(_) => return 0,
+            Self::Given(_) => return 0,
         };
         u32::try_from(node.redis_settings().db()).unwrap_or(0)
     }
@@ -86,7 +91,7 @@ impl Endpoints {
                 Self::Sentinel(Box::new(sentinels.with_certificates(tls)?))
             }
             #[cfg(feature = "testing")]
-            Self::Fake(_) => return Err(Error::invalid("the fake server does not speak TLS")),
+            Self::Given(_) => return Err(Error::invalid("the fake server does not speak TLS")),
         })
     }
 
@@ -99,7 +104,7 @@ impl Endpoints {
             #[cfg(feature = "sentinel")]
             Self::Sentinel(sentinels) => sentinels.has_tls(),
             #[cfg(feature = "testing")]
-            Self::Fake(_) => false,
+            Self::Given(_) => false,
         }
     }
 }

@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::pending::{Grant, PendingAcquire, WaitRequest};
-use super::rollback::LEAVE_WITHIN;
-use crate::clock::Moment;
+use super::pending::{Grant, LEAVE_WITHIN, PendingAcquire, WaitRequest};
+use crate::clock::{Moment, certain};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::exchange::Sent;
-use crate::hold_state::certain;
 use crate::registry::{Announcement, Registered};
 use crate::route::Server;
 

@@ -7,7 +7,7 @@ use dlock_wire::request::{
 };
 use redis::{Cmd, Value};
 
-use super::pending::{Grant, Keys, PendingAcquire, Target, WaitRequest};
+use super::pending::{Grant, PendingAcquire, WaitRequest};
 use crate::clock::millis;
 use crate::command::{Draft, command};
 use crate::error::Error;
@@ -15,6 +15,7 @@ use crate::exchange::Sent;
 use crate::family::Family;
 use crate::hold_ref::HoldRef;
 use crate::reply::read_or_null;
+use crate::target::{Keys, Target};
 
 impl PendingAcquire {
     /// The request, waiting as said.

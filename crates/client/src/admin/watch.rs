@@ -5,12 +5,12 @@ use std::time::Duration;
 use dlock_wire::reply::{HoldEnd, Kind};
 
 use super::{Admin, Entry};
-use crate::acquire::{Keys, Target};
 use crate::deadline::Deadline;
 use crate::dedicated::SHORT_BLOCK;
 use crate::error::Error;
 use crate::family::Family;
 use crate::lock::Lock;
+use crate::target::{Keys, Target};
 
 impl Admin {
     /// Waits until the hold with this token has ended, at most `time`; says how. None: it is still in force. Blocks a

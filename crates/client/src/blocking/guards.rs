@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::background::Background;
 use crate::error::Error;
-use crate::guard::all;
+use crate::hold::all;
 use crate::lost::{Lost, Released};
 use crate::with::{Holding, lasted, verdict};
 

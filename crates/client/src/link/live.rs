@@ -1,14 +1,36 @@
 //! A connection that is up.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Value};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
 
-use super::dialer::Dialer;
 use super::shard::{ChannelState, Shard};
+use crate::dialer::Dial;
+use crate::error::Error;
 use crate::pulse::Pulse;
-use crate::replicas::Confirmations;
+use crate::replicas::{Acknowledged, Confirmed, Replicas};
+
+/// The waits for replicas over one shared connection. One WAIT serves all tasks whose writes were answered before it.
+#[derive(Default)]
+pub(crate) struct Confirmations {
+    /// Number of waits that have begun.
+    begun: AtomicU64,
+    last: Mutex<LastWait>,
+}
+
+/// The last one that was answered.
+#[derive(Default)]
+struct LastWait {
+    /// Which of those that have begun, from 1.
+    number: u64,
+    found: Acknowledged,
+    wanted: u32,
+    on_disk: bool,
+}
 
 /// A connection that was usable when it was handed out.
 #[derive(Clone)]
@@ -17,7 +39,7 @@ pub(crate) struct Live {
     /// Which connection this is, from 1; later ones have larger numbers.
     pub(crate) generation: u64,
     /// What it was opened with, for dedicated connections to the same server.
-    pub(crate) dialer: Arc<Dialer>,
+    pub(crate) dialer: Arc<dyn Dial>,
     pub(crate) pulse: Arc<Pulse>,
     /// The shard channel, in a cluster.
     pub(crate) shard: Option<Arc<Shard>>,
@@ -71,5 +93,38 @@ impl Live {
         let mut subscribe = redis::cmd("SSUBSCRIBE");
         subscribe.arg(channel);
         self.clone().send(&subscribe).await.and_then(Value::extract_error).map(drop)
+    }
+
+    /// Waits until replicas have what was written over this connection and answered before this call.
+    ///
+    /// # Errors
+    ///
+    /// `Replicas`: fewer have it in time. Another kind: the connection does not answer.
+    pub(crate) async fn confirm(&mut self, replicas: Replicas) -> Result<Confirmed, Error> {
+        // A connection that does not answer delays no task by more than that, however many wait for each other.
+        let confirmed = timeout(replicas.timeout * 3, self.confirm_in_turn(replicas)).await;
+        confirmed.unwrap_or_else(|_| Err(Error::unavailable("no answer in time")))
+    }
+
+    async fn confirm_in_turn(&mut self, replicas: Replicas) -> Result<Confirmed, Error> {
+        let confirmations = self.confirmations.clone();
+        let before = confirmations.begun.load(Ordering::Acquire);
+        let mut last = confirmations.last.lock().await;
+        // Not that of a wait for fewer, or for memory instead of disks.
+        let is_alike = (last.on_disk, last.wanted) == (replicas.on_disk, replicas.wanted);
+        if last.number <= before || !is_alike {
+            let number = confirmations.begun.fetch_add(1, Ordering::AcqRel) + 1;
+            let mut pipeline = redis::pipe();
+            let requests = replicas.requests();
+            for request in &requests {
+                pipeline.add_command(request.clone());
+            }
+            let replies = self.send_all(&pipeline, requests.len()).await;
+            let found = replicas.read(replies.map_err(Error::from_redis)?)?;
+            // Not before the answer: a task that is cancelled here answers for no other one.
+            let Replicas { wanted, on_disk, .. } = replicas;
+            *last = LastWait { number, found, wanted, on_disk };
+        }
+        replicas.enough(last.found)
     }
 }

@@ -1,5 +1,6 @@
 //! Where and how to connect: to a fixed address, or to the primary that Sentinels name.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::io::tcp::socket2::TcpKeepalive;
@@ -9,7 +10,7 @@ use redis::{ConnectionInfo, ProtocolVersion};
 #[cfg(feature = "sentinel")]
 use tokio::sync::Mutex;
 
-use super::dialer::Dialer;
+use crate::dialer::Dial;
 use crate::error::Error;
 #[cfg(feature = "sentinel")]
 use crate::url::sentinel::NamedPrimary;
@@ -25,15 +26,15 @@ pub(crate) enum Opener {
         /// How the servers themselves are spoken to.
         node: Box<ConnectionInfo>,
     },
-    /// A server in this process.
+    /// Whatever that leads to.
     #[cfg(feature = "testing")]
-    Fake(crate::testing::server::FakeServer),
+    Given(Arc<dyn Dial>),
 }
 
 impl Opener {
     /// Where to connect to now: with Sentinels the primary of this moment, which was asked whether it is one.
     #[cfg_attr(not(feature = "sentinel"), allow(clippy::unused_async))]
-    pub(crate) async fn dialer(&self) -> Result<Dialer, Error> {
+    pub(crate) async fn dialer(&self) -> Result<Arc<dyn Dial>, Error> {
         let info = match self {
             Self::Fixed(info) | Self::Node(info) => ConnectionInfo::clone(info),
             #[cfg(feature = "sentinel")]
@@ -43,7 +44,7 @@ impl Opener {
                 ConnectionInfo::clone(node).set_addr(primary.get_connection_info().addr().clone())
             }
             #[cfg(feature = "testing")]
-            Self::Fake(server) => return Ok(Dialer::Fake(server.clone())),
+            Self::Given(dialer) => return Ok(dialer.clone()),
         };
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         // Many small requests of many tasks: none waits for the acknowledgement of another. And a connection on which
@@ -55,7 +56,7 @@ impl Opener {
         let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(keepalive);
         let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
         let client = redis::Client::open(info).map_err(Error::from_redis)?;
-        Ok(Dialer::Server(Box::new(client)))
+        Ok(Arc::new(client))
     }
 
     /// Whether Sentinels name the server, and may name another one later.

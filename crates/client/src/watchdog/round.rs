@@ -170,7 +170,8 @@ impl Batch {
                 };
                 (checks, None)
             } else {
-                telemetry::renewing(&hold);
+                let tracked = &hold.tracked;
+                telemetry::renewing(&tracked.report, &tracked.hold_ref, || tracked.late_renewal());
                 let renewal = hold.watchdog_renewal(over);
                 (renewal.requests, Some(renewal.inflight))
             };

@@ -10,13 +10,14 @@ use tokio::sync::{Notify, mpsc};
 
 use super::session;
 use super::state::State;
+use crate::dialer::{Dial, Dialed};
 
 /// The bytes that are under way in each direction before their sender waits.
 const IN_FLIGHT: usize = 64 * 1024;
 
 /// A lock server in this process. Clones are the same server; it lives as long as one of them or a client does.
 ///
-/// See the [module](super).
+/// See the [module](crate::testing).
 #[derive(Clone)]
 pub struct FakeServer {
     pub(super) shared: Arc<Shared>,
@@ -93,10 +94,7 @@ impl FakeServer {
     }
 
     /// Opens a connection as redis-rs does.
-    pub(crate) async fn open(
-        &self,
-        config: &AsyncConnectionConfig,
-    ) -> RedisResult<MultiplexedConnection> {
+    async fn accept(&self, config: &AsyncConnectionConfig) -> RedisResult<MultiplexedConnection> {
         let (ours, theirs) = tokio::io::duplex(IN_FLIGHT);
         let (to_client, replies) = mpsc::unbounded_channel();
         let Some(id) = self.with(|state| state.connect(to_client)) else {
@@ -127,6 +125,16 @@ impl FakeServer {
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Dial for FakeServer {
+    fn open<'a>(&'a self, config: &'a AsyncConnectionConfig) -> Dialed<'a> {
+        Box::pin(self.accept(config))
+    }
+
+    fn address(&self) -> String {
+        "fake".to_owned()
     }
 }
 
