@@ -15,14 +15,14 @@ use std::time::Duration;
 pub(crate) use self::handle::Handle;
 use self::pending::PendingAcquire;
 use self::rollback::RollbackOnDrop;
-use crate::deadline::Deadline;
-use crate::error::{Error, ErrorKind};
+use crate::base::deadline::Deadline;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::lost::Lost;
+use crate::base::settings::{Wait, lease_ms};
 use crate::hold::Hold;
-use crate::lost::Lost;
 use crate::registry::{Registered, Registry};
-use crate::settings::{Wait, lease_ms};
+use crate::state::tracked::TrackedHold;
 use crate::telemetry::acquiring;
-use crate::tracked::TrackedHold;
 
 /// How long after its request was used up an acquire begins again.
 const SPENT: Duration = Duration::from_millis(5);

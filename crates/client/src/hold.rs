@@ -1,6 +1,7 @@
 //! A hold and its requests: renewals, releases, and the tasks that wait for its loss.
 
 mod release;
+pub(crate) mod watchdog;
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,16 +12,16 @@ use dlock_wire::reply::quote;
 use redis::Cmd;
 use tokio::runtime::Handle;
 
-use crate::clock::{Moment, by_the_clock, sleep_until};
-use crate::core::Core;
-use crate::error::Error;
-use crate::hold_ref::HoldRef;
-use crate::hold_state::{InflightRenewal, RenewalReply};
-use crate::link::events::Events as _;
-use crate::lost::Lost;
-use crate::replicas::Replicas;
+use crate::base::clock::{Moment, by_the_clock, sleep_until};
+use crate::base::error::Error;
+use crate::base::hold_ref::HoldRef;
+use crate::base::lost::Lost;
+use crate::base::replicas::Replicas;
+use crate::connection::link::events::Events as _;
+use crate::registry::core::Core;
+use crate::state::hold_state::{InflightRenewal, RenewalReply};
+use crate::state::tracked::{TrackedHold, shared_lease};
 use crate::telemetry;
-use crate::tracked::{TrackedHold, shared_lease};
 
 /// How many requests about the parts of one hold travel together.
 const AT_ONCE: usize = 128;

@@ -1,5 +1,6 @@
 //! The waiters and holds of one client, so that messages and lost connections reach the right task.
 
+pub(crate) mod core;
 mod holds;
 mod waiters;
 
@@ -13,15 +14,15 @@ use tokio::sync::{Notify, watch};
 use self::holds::HoldTable;
 use self::waiters::Waiters;
 pub(crate) use self::waiters::{Announcement, PendingRequest, Registered};
-use crate::clock::Moment;
-use crate::context::Context;
-use crate::hold_ref::HoldRef;
-use crate::hold_state::{Change, LeaseTerms, RenewAt};
-use crate::link::events::Events;
-use crate::lost::Lost;
-use crate::pulse::Pulse;
-use crate::route::Routes;
-use crate::tracked::TrackedHold;
+use crate::base::clock::Moment;
+use crate::base::context::Context;
+use crate::base::hold_ref::HoldRef;
+use crate::base::lost::Lost;
+use crate::base::pulse::Pulse;
+use crate::connection::link::events::Events;
+use crate::connection::route::Routes;
+use crate::state::hold_state::{Change, LeaseTerms, RenewAt};
+use crate::state::tracked::TrackedHold;
 
 /// One per client.
 pub(crate) struct Registry {

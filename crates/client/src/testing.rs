@@ -38,10 +38,10 @@
 
 use std::sync::Arc;
 
-use crate::client::Client;
-use crate::connect::ClientBuilder;
-use crate::error::Error;
+use crate::base::error::Error;
 pub use crate::fake::FakeServer;
+use crate::handles::client::Client;
+use crate::handles::connect::ClientBuilder;
 
 impl FakeServer {
     /// A client with the default settings.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use dlock_wire::reply::quote;
 
-use crate::core::Core;
-use crate::options::Options;
-use crate::target::{Keys, Target};
+use crate::base::options::Options;
+use crate::base::target::{Keys, Target};
+use crate::registry::core::Core;
 
 /// What a handle acquires, and how.
 #[derive(Clone)]

@@ -7,19 +7,19 @@ use std::time::Duration;
 use redis::Value;
 use tokio::time::{Instant, timeout};
 
-use super::Handle;
-use crate::clock::{Moment, certain};
-use crate::core::Core;
-use crate::error::{Error, ErrorKind};
-use crate::exchange::{Reply, Sent};
+use super::handle::Handle;
+use crate::base::clock::{Moment, certain};
+use crate::base::error::{Error, ErrorKind};
+use crate::base::hold_ref::HoldRef;
+use crate::base::options::Options;
+use crate::base::pulse::Pulse;
+use crate::base::replicas::{Confirmed, Replicas};
+use crate::base::target::{Keys, Target};
+use crate::connection::exchange::{Reply, Sent};
 use crate::hold::Hold;
-use crate::hold_ref::HoldRef;
-use crate::hold_state::LeaseTerms;
-use crate::options::Options;
-use crate::pulse::Pulse;
-use crate::replicas::{Confirmed, Replicas};
-use crate::target::{Keys, Target};
-use crate::tracked::shared_lease;
+use crate::registry::core::Core;
+use crate::state::hold_state::LeaseTerms;
+use crate::state::tracked::shared_lease;
 
 /// How long giving up may delay the caller, before it goes on in the background.
 pub(super) const LEAVE_WITHIN: Duration = Duration::from_millis(250);
@@ -74,7 +74,7 @@ impl PendingAcquire {
             target: *target,
             keys: keys.clone(),
             owner: options.owner(),
-            reqid: crate::random::name(),
+            reqid: crate::base::random::name(),
             terms: LeaseTerms {
                 lease: options.lease_within(&core.ctx.settings),
                 ends_by: None,

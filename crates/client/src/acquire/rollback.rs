@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use tokio::time::timeout;
 
 use super::pending::{Grant, LEAVE_WITHIN, PendingAcquire, WaitRequest};
-use crate::error::Error;
+use crate::base::error::Error;
 use crate::registry::PendingRequest;
 use crate::telemetry;
 

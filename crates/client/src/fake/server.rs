@@ -10,7 +10,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::session;
 use super::state::State;
-use crate::dialer::{Dial, Dialed};
+use crate::base::dialer::{Dial, Dialed};
 
 /// The bytes that are under way in each direction before their sender waits.
 const IN_FLIGHT: usize = 64 * 1024;
@@ -35,7 +35,7 @@ impl FakeServer {
     /// From now on, all clients of this process, also those of real servers, measure time by tokio's clock. It differs
     /// from the system's only while a test has paused it, and while the machine is suspended.
     pub fn start() -> Self {
-        crate::clock::follow_tokio();
+        crate::base::clock::follow_tokio();
         let shared = Shared { state: Mutex::new(State::new()), changed: Notify::new() };
         Self { shared: Arc::new(shared) }
     }

@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
-use super::ConnectionEnd;
-use crate::error::Error;
-use crate::hold_ref::HoldRef;
-use crate::lost::Lost;
-use crate::target::Target;
+use crate::base::error::Error;
+use crate::base::hold_ref::HoldRef;
+use crate::base::lost::Lost;
+use crate::base::pulse::ConnectionEnd;
+use crate::base::target::Target;
 
 #[derive(Default)]
 pub(crate) struct HoldReport {}

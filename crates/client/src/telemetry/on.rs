@@ -18,11 +18,11 @@ pub(crate) use self::acquire::acquiring;
 pub(crate) use self::hold::HoldReport;
 #[cfg(feature = "tracing")]
 use self::names::error_name;
-use super::ConnectionEnd;
 #[cfg(feature = "tracing")]
-use crate::clock::millis;
-use crate::error::Error;
-use crate::hold_ref::HoldRef;
+use crate::base::clock::millis;
+use crate::base::error::Error;
+use crate::base::hold_ref::HoldRef;
+use crate::base::pulse::ConnectionEnd;
 
 /// The shared connection to a server is up.
 pub(crate) fn connected(server: &str, address: impl Fn() -> String, is_first: bool) {

@@ -3,9 +3,9 @@
 use super::names::{error_name, target_kind};
 #[cfg(feature = "tracing")]
 use super::names::{operation, quoted};
-use crate::clock::Moment;
-use crate::error::Error;
-use crate::target::Target;
+use crate::base::clock::Moment;
+use crate::base::error::Error;
+use crate::base::target::Target;
 
 /// Reports what becomes of an acquire of `target` (None: a quorum lock).
 ///

@@ -3,9 +3,9 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::names::{hold_kind, lost_name};
-use crate::clock::Moment;
-use crate::hold_ref::HoldRef;
-use crate::lost::Lost;
+use crate::base::clock::Moment;
+use crate::base::hold_ref::HoldRef;
+use crate::base::lost::Lost;
 
 /// What is reported about a hold. That of an acquire which is rolled back never opens, and reports nothing.
 #[derive(Default)]

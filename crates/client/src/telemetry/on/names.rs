@@ -2,11 +2,11 @@
 
 use dlock_wire::request::Mode;
 
-use crate::error::ErrorKind;
-use crate::family::Family;
-use crate::hold_ref::HoldRef;
-use crate::lost::Lost;
-use crate::target::Target;
+use crate::base::error::ErrorKind;
+use crate::base::family::Family;
+use crate::base::hold_ref::HoldRef;
+use crate::base::lost::Lost;
+use crate::base::target::Target;
 
 /// None: a quorum lock.
 pub(super) fn target_kind(target: Option<Target>) -> &'static str {
