@@ -1,7 +1,6 @@
 //! How locks and permits are acquired: the one engine behind all handles.
 
 mod blocked;
-mod handle;
 mod pending;
 mod queue;
 mod requests;
@@ -12,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-pub(crate) use self::handle::Handle;
+pub(crate) use self::pending::Handle;
 use self::pending::PendingAcquire;
 use self::rollback::RollbackOnDrop;
 use crate::base::deadline::Deadline;

@@ -11,7 +11,6 @@ pub(crate) mod context;
 pub(crate) mod deadline;
 pub(crate) mod dialer;
 pub(crate) mod error;
-pub(crate) mod family;
 pub(crate) mod flight;
 pub(crate) mod gate;
 pub(crate) mod hold_ref;

@@ -18,7 +18,7 @@ use crate::base::hold_ref::HoldRef;
 use crate::base::lost::Lost;
 use crate::base::replicas::Replicas;
 use crate::connection::link::events::Events as _;
-use crate::registry::core::Core;
+use crate::registry::Core;
 use crate::state::hold_state::{InflightRenewal, RenewalReply};
 use crate::state::tracked::{TrackedHold, shared_lease};
 use crate::telemetry;

@@ -25,7 +25,7 @@ use crate::base::options::Options;
 use crate::base::settings::lease_ms;
 use crate::handles::client::Client;
 use crate::handles::with::{Holding, guard_with, handle_with};
-use crate::registry::core::Core;
+use crate::registry::Core;
 use crate::telemetry::acquiring;
 
 /// The shortest lease of a quorum lock: shorter ones are used up by asking.

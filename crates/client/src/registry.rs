@@ -1,6 +1,5 @@
 //! The waiters and holds of one client, so that messages and lost connections reach the right task.
 
-pub(crate) mod core;
 mod holds;
 mod waiters;
 
@@ -16,6 +15,7 @@ use self::waiters::Waiters;
 pub(crate) use self::waiters::{Announcement, PendingRequest, Registered};
 use crate::base::clock::Moment;
 use crate::base::context::Context;
+use crate::base::flight::Flights;
 use crate::base::hold_ref::HoldRef;
 use crate::base::lost::Lost;
 use crate::base::pulse::Pulse;
@@ -23,6 +23,14 @@ use crate::connection::link::events::Events;
 use crate::connection::route::Routes;
 use crate::state::hold_state::{Change, LeaseTerms, RenewAt};
 use crate::state::tracked::TrackedHold;
+
+/// What all handles of a client share.
+pub(crate) struct Core {
+    pub(crate) ctx: Arc<Context>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) routes: Arc<Routes>,
+    pub(crate) flights: Flights,
+}
 
 /// One per client.
 pub(crate) struct Registry {

@@ -1,13 +1,14 @@
-//! An acquire under way.
+//! What a handle acquires, and an acquire under way.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use dlock_wire::reply::quote;
 use redis::Value;
 use tokio::time::{Instant, timeout};
 
-use super::handle::Handle;
 use crate::base::clock::{Moment, certain};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::hold_ref::HoldRef;
@@ -17,12 +18,39 @@ use crate::base::replicas::{Confirmed, Replicas};
 use crate::base::target::{Keys, Target};
 use crate::connection::exchange::{Reply, Sent};
 use crate::hold::Hold;
-use crate::registry::core::Core;
+use crate::registry::Core;
 use crate::state::hold_state::LeaseTerms;
 use crate::state::tracked::shared_lease;
 
 /// How long giving up may delay the caller, before it goes on in the background.
 pub(super) const LEAVE_WITHIN: Duration = Duration::from_millis(250);
+
+/// What a handle acquires, and how.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    pub(crate) core: Arc<Core>,
+    pub(crate) target: Target,
+    pub(crate) keys: Keys,
+    pub(crate) options: Options,
+}
+
+impl Handle {
+    pub(crate) fn new(core: &Arc<Core>, target: Target, keys: Keys) -> Self {
+        Self { core: core.clone(), target, keys, options: Options::default() }
+    }
+
+    /// What `Debug` shows of the handle of that name.
+    pub(crate) fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys = self.keys.all();
+        let shown: Vec<_> = keys.iter().take(8).map(|key| quote(key)).collect();
+        f.debug_struct(name)
+            .field("keys", &shown)
+            .field("of", &keys.len())
+            .field("target", &self.target)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
 
 /// One acquire of one owner: all its requests carry the same request id.
 pub(crate) struct PendingAcquire {

@@ -11,10 +11,9 @@ use super::pending::{Grant, PendingAcquire, WaitRequest};
 use crate::base::clock::millis;
 use crate::base::command::{Draft, command};
 use crate::base::error::Error;
-use crate::base::family::Family;
 use crate::base::hold_ref::HoldRef;
 use crate::base::reply::read_or_null;
-use crate::base::target::{Keys, Target};
+use crate::base::target::{Family, Keys, Target};
 use crate::connection::exchange::Sent;
 
 impl PendingAcquire {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use crate::base::family::Family;
+use crate::base::target::Family;
 
 /// A lock.
 type Name = (Family, Arc<[u8]>);

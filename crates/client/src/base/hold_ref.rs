@@ -11,7 +11,7 @@ use redis::Cmd;
 
 use crate::base::clock::millis;
 use crate::base::command::command;
-use crate::base::family::Family;
+use crate::base::target::Family;
 
 /// What is held, by its names on the server.
 #[derive(Debug, Clone)]

@@ -34,7 +34,7 @@ pub use self::walk::Walk;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::reply::{read, read_or_null, value};
 use crate::connection::route::Server;
-use crate::registry::core::Core;
+use crate::registry::Core;
 
 /// Inspection and force: see [`Client::admin`](crate::Client::admin).
 ///

@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use dlock_wire::names::KEYS_MAX;
 
-use crate::base::family::Family;
-use crate::base::target::{Keys, Target};
+use crate::base::target::{Family, Keys, Target};
 use crate::handles::admin::Admin;
 use crate::handles::election::Election;
 use crate::handles::latch::Latch;
 use crate::handles::lock::{Lock, RwLock};
 use crate::handles::multi::{AnyLock, MultiLock};
 use crate::handles::semaphore::Semaphore;
-use crate::registry::core::Core;
+use crate::registry::Core;
 
 /// A client of one server, of the primary that Sentinels name, or of a cluster. Cheap to clone; all clones and
 /// handles share one connection to each server, plus dedicated ones for calls that block.

@@ -9,7 +9,7 @@ use crate::base::error::Error;
 use crate::base::lost::Lost;
 use crate::handles::client::Client;
 use crate::hold::Hold;
-use crate::registry::core::Core;
+use crate::registry::Core;
 
 /// How long a closing client waits for tasks to poll the calls that they wait for.
 const POLLED_WITHIN: Duration = Duration::from_millis(100);

@@ -21,8 +21,7 @@ use crate::base::url::{Endpoints, take_replicas};
 use crate::connection::route::Routes;
 use crate::handles::client::Client;
 use crate::hold::watchdog;
-use crate::registry::Registry;
-use crate::registry::core::Core;
+use crate::registry::{Core, Registry};
 
 impl Client {
     /// Connects. The URL is

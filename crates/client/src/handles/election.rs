@@ -10,14 +10,13 @@ use std::time::Duration;
 use crate::base::back_off::BackOff;
 use crate::base::deadline::Deadline;
 use crate::base::error::Error;
-use crate::base::family::Family;
 use crate::base::lost::Released;
-use crate::base::target::{Keys, Target};
+use crate::base::target::{Family, Keys, Target};
 use crate::connection::dedicated::SHORT_BLOCK;
 use crate::handles::guard::Guard;
 use crate::handles::lock::Lock;
 use crate::hold::Hold;
-use crate::registry::core::Core;
+use crate::registry::Core;
 
 /// Before the leader is asked for again while there is none.
 const PAUSES: BackOff = BackOff::new(Duration::from_millis(10), Duration::from_millis(250));

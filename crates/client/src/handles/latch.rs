@@ -16,7 +16,7 @@ use crate::base::error::Error;
 use crate::base::reply::{read, read_or_null};
 use crate::base::settings::lease_ms;
 use crate::connection::dedicated::{BlockedCalls, SHORT_BLOCK};
-use crate::registry::core::Core;
+use crate::registry::Core;
 
 /// A count-down latch: any number of tasks wait until it has been counted down to zero.
 ///

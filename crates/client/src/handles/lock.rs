@@ -11,15 +11,14 @@ use dlock_wire::request::{Check, Mode, Read};
 
 use crate::acquire::Handle;
 use crate::base::error::Error;
-use crate::base::family::Family;
 use crate::base::replicas::Replicas;
 use crate::base::reply::value;
 use crate::base::settings::Wait;
-use crate::base::target::{Keys, Target};
+use crate::base::target::{Family, Keys, Target};
 use crate::handles::guard::Guard;
 use crate::handles::handle::handle;
 use crate::hold::Hold;
-use crate::registry::core::Core;
+use crate::registry::Core;
 
 #[cfg(feature = "blocking")]
 pub(crate) use self::once::Begun;

@@ -17,8 +17,7 @@ use crate::base::context::Context;
 use crate::base::lost::Lost;
 use crate::connection::link::events::Events as _;
 use crate::hold::Hold;
-use crate::registry::Registry;
-use crate::registry::core::Core;
+use crate::registry::{Core, Registry};
 
 /// How often a cluster is asked about its slots while an acquire waits, or a hold is bound to a connection.
 const POLL_SLOTS: Duration = Duration::from_secs(2);

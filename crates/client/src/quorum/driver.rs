@@ -18,7 +18,7 @@ use crate::base::command::command;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::gate::Counted;
 use crate::base::reply::read_or_null;
-use crate::registry::core::Core;
+use crate::registry::Core;
 use crate::state::hold_state::ReleaseReply;
 
 /// What keeps the lock alive.

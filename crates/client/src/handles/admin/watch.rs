@@ -7,8 +7,7 @@ use dlock_wire::reply::{HoldEnd, Kind};
 use super::{Admin, Entry};
 use crate::base::deadline::Deadline;
 use crate::base::error::Error;
-use crate::base::family::Family;
-use crate::base::target::{Keys, Target};
+use crate::base::target::{Family, Keys, Target};
 use crate::connection::dedicated::SHORT_BLOCK;
 use crate::handles::lock::Lock;
 

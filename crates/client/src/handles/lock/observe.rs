@@ -11,8 +11,8 @@ use crate::acquire::Handle;
 use crate::base::command::command;
 use crate::base::deadline::Deadline;
 use crate::base::error::Error;
-use crate::base::family::Family;
 use crate::base::reply::read;
+use crate::base::target::Family;
 use crate::connection::dedicated::BlockedCalls;
 
 impl Lock {

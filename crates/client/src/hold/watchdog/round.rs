@@ -15,7 +15,7 @@ use crate::base::replicas::Replicas;
 use crate::connection::link::live::Live;
 use crate::connection::route::Server;
 use crate::hold::Hold;
-use crate::registry::core::Core;
+use crate::registry::Core;
 use crate::state::hold_state::{InflightRenewal, RenewalReply};
 use crate::telemetry;
 

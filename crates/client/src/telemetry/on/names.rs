@@ -3,10 +3,9 @@
 use dlock_wire::request::Mode;
 
 use crate::base::error::ErrorKind;
-use crate::base::family::Family;
 use crate::base::hold_ref::HoldRef;
 use crate::base::lost::Lost;
-use crate::base::target::Target;
+use crate::base::target::{Family, Target};
 
 /// None: a quorum lock.
 pub(super) fn target_kind(target: Option<Target>) -> &'static str {
