@@ -1,5 +1,5 @@
 //! Checks of the repository's text: lengths of lines and files, hard phrases, tests that sleep, tuple parameters,
-//! links.
+//! links, layers.
 //!
 //! A budget states how much of a defect is left. It may only become smaller: a test also fails when there is less
 //! than the budget.
@@ -14,6 +14,7 @@ mod api;
 mod blocks;
 mod budgets;
 mod guarantees;
+mod layers;
 
 use std::{
     collections::BTreeMap,

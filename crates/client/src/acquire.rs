@@ -1,7 +1,6 @@
 //! How locks and permits are acquired: the one engine behind all handles.
 
 mod blocked;
-mod handle;
 mod pending;
 mod queue;
 mod requests;
@@ -12,18 +11,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-pub(crate) use self::handle::{Handle, handle};
+pub(crate) use self::pending::Handle;
 use self::pending::PendingAcquire;
-pub(crate) use self::pending::{Keys, Target};
 use self::rollback::RollbackOnDrop;
-use crate::deadline::Deadline;
-use crate::error::{Error, ErrorKind};
+use crate::base::deadline::Deadline;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::lost::Lost;
+use crate::base::settings::{Wait, lease_ms};
 use crate::hold::Hold;
-use crate::lost::Lost;
 use crate::registry::{Registered, Registry};
-use crate::settings::{Wait, lease_ms};
+use crate::state::tracked::TrackedHold;
 use crate::telemetry::acquiring;
-use crate::tracked::TrackedHold;
 
 /// How long after its request was used up an acquire begins again.
 const SPENT: Duration = Duration::from_millis(5);
@@ -32,7 +30,15 @@ const QUARANTINE: Duration = Duration::from_millis(100);
 
 /// Acquires what the handle names. None: not granted in time.
 pub(crate) async fn acquire(handle: &Handle, deadline: Deadline) -> Result<Option<Hold>, Error> {
-    acquiring(handle, admitted(handle, deadline)).await
+    let Handle { core, target, keys, .. } = handle;
+    let server = || core.routes.server_of(keys.first()).map(|server| server.name.clone());
+    let call = admitted(handle, deadline);
+    let acquired = acquiring(Some(*target), keys.first(), server, Hold::token, call).await;
+    if let Ok(Some(hold)) = &acquired {
+        // In the span of the caller.
+        hold.tracked.report.open(&hold.tracked.hold_ref);
+    }
+    acquired
 }
 
 /// As [`acquire`], reported by it.

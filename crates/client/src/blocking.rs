@@ -23,9 +23,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::background::Background;
-use crate::admin::HolderInfo;
-use crate::error::Error;
-use crate::{ClientBuilder, Wait};
+use crate::base::error::Error;
+use crate::base::settings::Wait;
+use crate::handles::admin::HolderInfo;
+use crate::handles::connect::ClientBuilder;
 
 /// A type of the asynchronous client, and the runtime that it works in.
 macro_rules! wrapper {

@@ -1,26 +1,27 @@
 //! A hold and its requests: renewals, releases, and the tasks that wait for its loss.
 
 mod release;
+pub(crate) mod watchdog;
 
 use std::fmt;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use dlock_wire::reply::quote;
 use redis::Cmd;
 use tokio::runtime::Handle;
 
-use crate::clock::{Moment, by_the_clock, sleep_until};
-use crate::core::Core;
-use crate::error::Error;
-use crate::guard::all;
-use crate::hold_ref::HoldRef;
-use crate::hold_state::{InflightRenewal, RenewalReply};
-use crate::link::events::Events as _;
-use crate::lost::Lost;
-use crate::replicas::Replicas;
+use crate::base::clock::{Moment, by_the_clock, sleep_until};
+use crate::base::error::Error;
+use crate::base::hold_ref::HoldRef;
+use crate::base::lost::Lost;
+use crate::base::replicas::Replicas;
+use crate::connection::link::events::Events as _;
+use crate::registry::Core;
+use crate::state::hold_state::{InflightRenewal, RenewalReply};
+use crate::state::tracked::{TrackedHold, shared_lease};
 use crate::telemetry;
-use crate::tracked::{TrackedHold, shared_lease};
 
 /// How many requests about the parts of one hold travel together.
 const AT_ONCE: usize = 128;
@@ -140,7 +141,7 @@ impl Hold {
     pub(crate) fn end_renewal(&self, renewal: InflightRenewal, reply: RenewalReply) {
         // Read before the state is locked: if the connection is lost in between, the state counts that.
         let up = self.core.routes.pulse(self.key());
-        telemetry::renewed(reply);
+        telemetry::renewed(reply.name());
         let (change, renew_at) = {
             let mut state = self.tracked.state();
             (state.end_renewal(renewal, reply, up), state.renew_at(self.usual_lease()))
@@ -294,6 +295,24 @@ async fn for_each<'a, T, F: Future>(these: &'a [T], send: impl Fn(&'a T) -> F) -
         replies.extend(all(some.iter().map(&send).collect()).await);
     }
     replies
+}
+
+/// Drives all of these at the same time, to the end of each. Their requests share the connection, so those to one
+/// server travel together.
+pub(crate) async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut running: Vec<_> = futures.into_iter().map(|one| (Box::pin(one), None)).collect();
+    std::future::poll_fn(|context| {
+        let mut is_done = true;
+        for (one, output) in running.iter_mut().filter(|(_, output)| output.is_none()) {
+            match one.as_mut().poll(context) {
+                Poll::Ready(ready) => *output = Some(ready),
+                Poll::Pending => is_done = false,
+            }
+        }
+        if is_done { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    running.into_iter().filter_map(|(_, output)| output).collect()
 }
 
 /// A renewal that has begun and is to be sent.

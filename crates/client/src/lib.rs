@@ -71,82 +71,47 @@
 #![warn(clippy::missing_errors_doc)]
 
 #[macro_use]
-mod doc;
+mod base;
 
 mod acquire;
-pub mod admin;
-mod back_off;
 #[cfg(feature = "blocking")]
 pub mod blocking;
-mod channel;
-mod client;
-mod clock;
-mod close;
-mod command;
-mod connect;
-mod context;
-mod core;
-mod deadline;
-mod dedicated;
-mod election;
-mod error;
-mod exchange;
-mod family;
-mod flight;
-mod gate;
-mod guard;
+mod connection;
+#[cfg(feature = "testing")]
+mod fake;
+mod handles;
 mod hold;
-mod hold_ref;
-mod hold_state;
-mod latch;
-mod link;
-mod lock;
-mod lost;
-mod multi;
-mod options;
-mod owner;
-mod pulse;
 #[cfg(feature = "quorum")]
 mod quorum;
-mod random;
 mod registry;
-mod replicas;
-mod reply;
-mod route;
-mod semaphore;
-mod settings;
-mod slot;
+mod state;
 mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 #[cfg(test)]
 #[cfg(feature = "quorum")]
 mod tests;
-mod tls;
-mod tracked;
-mod url;
-mod watchdog;
-mod with;
 
-pub use client::Client;
-pub use connect::ClientBuilder;
-pub use election::{Election, Leader, Leaders, Leadership};
-pub use error::{Error, ErrorKind};
-pub use guard::{Guard, MultiGuard, MultiHold, Permit, PermitHold};
+pub use base::error::{Error, ErrorKind};
+pub use base::lost::{Lost, Released};
+pub use base::settings::Wait;
+#[cfg(feature = "tls-rustls")]
+pub use base::tls::TlsCertificates;
+pub use handles::admin;
+pub use handles::client::Client;
+pub use handles::connect::ClientBuilder;
+pub use handles::election::{Election, Leader, Leaders, Leadership};
+pub use handles::guard::{Guard, MultiGuard, MultiHold, Permit, PermitHold};
+pub use handles::latch::Latch;
+pub use handles::lock::{Lock, Once, RwLock};
+pub use handles::multi::{AnyLock, MultiLock};
+pub use handles::owner::Owner;
+pub use handles::semaphore::Semaphore;
 pub use hold::Hold;
-pub use latch::Latch;
-pub use lock::{Lock, Once, RwLock};
-pub use lost::{Lost, Released};
-pub use multi::{AnyLock, MultiLock};
-pub use owner::Owner;
 #[cfg(feature = "quorum")]
 pub use quorum::{QuorumGuard, QuorumHold, QuorumLock};
-pub use semaphore::Semaphore;
-pub use settings::Wait;
 #[cfg(feature = "metrics")]
 pub use telemetry::describe::describe_metrics;
-#[cfg(feature = "tls-rustls")]
-pub use tls::TlsCertificates;
 
 /// The version of redis-rs whose types this crate takes.
 #[cfg(feature = "redis")]

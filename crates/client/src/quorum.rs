@@ -16,17 +16,17 @@ use tokio::time::{Instant, timeout};
 
 use self::attempt::{Failure, Standing, Terms};
 use self::driver::{Driver, Upkeep, any_closes};
-use self::view::View;
-use crate::client::Client;
-use crate::clock::{by_the_clock, sleep_until};
-use crate::core::Core;
-use crate::deadline::Deadline;
-use crate::error::{Error, ErrorKind};
-use crate::lost::{Lost, Released};
-use crate::options::Options;
-use crate::settings::lease_ms;
+use self::view::{View, no_quorum};
+use crate::base::clock::{by_the_clock, sleep_until};
+use crate::base::deadline::Deadline;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::lost::{Lost, Released};
+use crate::base::options::Options;
+use crate::base::settings::lease_ms;
+use crate::handles::client::Client;
+use crate::handles::with::{Holding, guard_with, handle_with};
+use crate::registry::Core;
 use crate::telemetry::acquiring;
-use crate::with::{Holding, guard_with, handle_with};
 
 /// The shortest lease of a quorum lock: shorter ones are used up by asking.
 const LEASE_MIN: Duration = Duration::from_millis(30);
@@ -174,13 +174,9 @@ impl QuorumLock {
         self.acquire_with(Deadline::after(time)).await
     }
 
-    #[cfg(feature = "tracing")]
-    pub(crate) fn key(&self) -> &[u8] {
-        &self.key
-    }
-
     async fn acquire_with(&self, deadline: Deadline) -> Result<Option<QuorumGuard>, Error> {
-        acquiring(self, self.attempts(deadline)).await
+        let (server, token) = (|| None, |guard: &QuorumGuard| guard.token());
+        acquiring(None, &self.key, server, token, self.attempts(deadline)).await
     }
 
     async fn attempts(&self, deadline: Deadline) -> Result<Option<QuorumGuard>, Error> {
@@ -197,7 +193,7 @@ impl QuorumLock {
                 outcome => return outcome,
             };
             let pause =
-                self.pause.1.saturating_sub(self.pause.0).mul_f64(crate::random::fraction());
+                self.pause.1.saturating_sub(self.pause.0).mul_f64(crate::base::random::fraction());
             let pause = self.pause.0 + pause;
             let again = match deadline {
                 Deadline::Now => false,
@@ -280,11 +276,6 @@ impl QuorumLock {
 }
 
 handle_with!(QuorumLock, QuorumHold);
-
-fn no_quorum(granted: usize, wanted: usize, text: String) -> Error {
-    let number = |number| u32::try_from(number).unwrap_or(u32::MAX);
-    Error::new(ErrorKind::NoQuorum { granted: number(granted), wanted: number(wanted) }, text)
-}
 
 impl fmt::Debug for QuorumLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

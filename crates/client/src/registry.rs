@@ -13,15 +13,24 @@ use tokio::sync::{Notify, watch};
 use self::holds::HoldTable;
 use self::waiters::Waiters;
 pub(crate) use self::waiters::{Announcement, PendingRequest, Registered};
-use crate::clock::Moment;
-use crate::context::Context;
-use crate::hold_ref::HoldRef;
-use crate::hold_state::{Change, LeaseTerms, RenewAt};
-use crate::link::events::Events;
-use crate::lost::Lost;
-use crate::pulse::Pulse;
-use crate::route::Routes;
-use crate::tracked::TrackedHold;
+use crate::base::clock::Moment;
+use crate::base::context::Context;
+use crate::base::flight::Flights;
+use crate::base::hold_ref::HoldRef;
+use crate::base::lost::Lost;
+use crate::base::pulse::Pulse;
+use crate::connection::link::events::Events;
+use crate::connection::route::Routes;
+use crate::state::hold_state::{Change, LeaseTerms, RenewAt};
+use crate::state::tracked::TrackedHold;
+
+/// What all handles of a client share.
+pub(crate) struct Core {
+    pub(crate) ctx: Arc<Context>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) routes: Arc<Routes>,
+    pub(crate) flights: Flights,
+}
 
 /// One per client.
 pub(crate) struct Registry {
@@ -149,12 +158,12 @@ impl Registry {
             Change::Earlier => self.holds.reset_timer(hold),
             Change::Ended => {
                 self.holds.remove(hold);
-                hold.report.end(hold, None);
+                hold.report.end(&hold.hold_ref, None);
             }
             Change::Lost(how) => {
                 self.holds.remove(hold);
                 hold.report_lost(how);
-                hold.report.end(hold, Some(how));
+                hold.report.end(&hold.hold_ref, Some(how));
             }
         }
     }

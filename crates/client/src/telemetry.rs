@@ -9,14 +9,3 @@ mod on;
 pub(crate) use self::off::*;
 #[cfg(any(feature = "tracing", feature = "metrics"))]
 pub(crate) use self::on::*;
-
-/// Why a connection ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ConnectionEnd {
-    /// A request over it failed, or the other end closed it.
-    Broken,
-    /// The server did not answer a PING.
-    Silent,
-    /// The Sentinels name another primary.
-    Replaced,
-}

@@ -36,20 +36,12 @@
 //! The fake is one primary without replicas, users or a disk. It has the commands of dlock, and of the others those
 //! that this crate sends.
 
-mod general;
-mod glob;
-mod info;
-mod keys;
-mod perform;
-mod resp;
-pub(crate) mod server;
-mod session;
-mod state;
+use std::sync::Arc;
 
-pub use self::server::FakeServer;
-use crate::client::Client;
-use crate::connect::ClientBuilder;
-use crate::error::Error;
+use crate::base::error::Error;
+pub use crate::fake::FakeServer;
+use crate::handles::client::Client;
+use crate::handles::connect::ClientBuilder;
 
 impl FakeServer {
     /// A client with the default settings.
@@ -61,7 +53,7 @@ impl FakeServer {
     /// A client with these settings.
     #[doc = errors_as!("[`Client::connect`](crate::Client::connect)")]
     pub async fn connect(&self, settings: ClientBuilder) -> Result<Client, Error> {
-        settings.connect_fake(self.clone()).await
+        settings.connect_by(Arc::new(self.clone())).await
     }
 
     /// A client without `await`. It has a runtime of its own, whose clock is that of the machine: not for tests that

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 use redis::Value;
 
 use super::pending::{Grant, PendingAcquire, WaitRequest};
-use crate::clock::Moment;
-use crate::command::Draft;
-use crate::deadline::Deadline;
-use crate::dedicated::{BlockedCalls, LONG_BLOCK};
-use crate::error::Error;
-use crate::hold_ref::HoldRef;
-use crate::replicas::{Confirmed, Replicas};
+use crate::base::clock::Moment;
+use crate::base::command::Draft;
+use crate::base::deadline::Deadline;
+use crate::base::error::Error;
+use crate::base::hold_ref::HoldRef;
+use crate::base::replicas::{Confirmed, Replicas};
+use crate::connection::dedicated::{BlockedCalls, LONG_BLOCK};
 
 impl PendingAcquire {
     /// Waits with blocked calls, and for replicas if the options say so.

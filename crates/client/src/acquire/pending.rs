@@ -1,122 +1,54 @@
-//! An acquire under way.
+//! What a handle acquires, and an acquire under way.
 
-use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dlock_wire::names::{KEYS_MAX, PERMITS_MAX};
 use dlock_wire::reply::quote;
 use redis::Value;
 use tokio::time::{Instant, timeout};
 
-use super::Handle;
-use super::rollback::LEAVE_WITHIN;
-use crate::clock::Moment;
-use crate::core::Core;
-use crate::error::{Error, ErrorKind};
-use crate::exchange::{Reply, Sent};
-use crate::family::Family;
+use crate::base::clock::{Moment, certain};
+use crate::base::error::{Error, ErrorKind};
+use crate::base::hold_ref::HoldRef;
+use crate::base::options::Options;
+use crate::base::pulse::Pulse;
+use crate::base::replicas::{Confirmed, Replicas};
+use crate::base::target::{Keys, Target};
+use crate::connection::exchange::{Reply, Sent};
 use crate::hold::Hold;
-use crate::hold_ref::HoldRef;
-use crate::hold_state::{LeaseTerms, certain};
-use crate::options::Options;
-use crate::pulse::Pulse;
-use crate::replicas::{Confirmed, Replicas};
-use crate::tracked::shared_lease;
+use crate::registry::Core;
+use crate::state::hold_state::LeaseTerms;
+use crate::state::tracked::shared_lease;
 
-/// What an acquire takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Target {
-    Lock(Family),
-    Permit {
-        count: u32,
-        limit: Option<u32>,
-    },
-    /// All of several locks.
-    All,
-    /// Any one of several locks.
-    Any,
-}
+/// How long giving up may delay the caller, before it goes on in the background.
+pub(super) const LEAVE_WITHIN: Duration = Duration::from_millis(250);
 
-impl Target {
-    pub(crate) fn is_several(self) -> bool {
-        matches!(self, Self::All | Self::Any)
-    }
-
-    /// Of several locks, each is a DLOCK. Permits have none.
-    pub(crate) fn family(self) -> Family {
-        match self {
-            Self::Lock(family) => family,
-            Self::Permit { .. } | Self::All | Self::Any => Family::Lock,
-        }
-    }
-
-    pub(super) fn check(self) -> Result<(), Error> {
-        let Self::Permit { count, limit } = self else { return Ok(()) };
-        for (name, permits) in [("count", count), ("limit", limit.unwrap_or(1))] {
-            if permits == 0 || permits > PERMITS_MAX {
-                return Err(Error::invalid(format!("{name} must be 1 to {PERMITS_MAX}")));
-            }
-        }
-        Ok(())
-    }
-}
-
+/// What a handle acquires, and how.
 #[derive(Clone)]
-pub(crate) enum Keys {
-    One(Arc<[u8]>),
-    Several(Arc<[Vec<u8>]>),
+pub(crate) struct Handle {
+    pub(crate) core: Arc<Core>,
+    pub(crate) target: Target,
+    pub(crate) keys: Keys,
+    pub(crate) options: Options,
 }
 
-impl Keys {
-    pub(crate) fn one(key: &[u8]) -> Self {
-        Self::One(key.into())
+impl Handle {
+    pub(crate) fn new(core: &Arc<Core>, target: Target, keys: Keys) -> Self {
+        Self { core: core.clone(), target, keys, options: Options::default() }
     }
 
-    pub(crate) fn several<K: AsRef<[u8]>>(keys: impl IntoIterator<Item = K>) -> Self {
-        Self::Several(keys.into_iter().map(|key| key.as_ref().to_vec()).collect())
-    }
-
-    /// The key that tells the server.
-    pub(crate) fn first(&self) -> &[u8] {
-        match self {
-            Self::One(key) => key,
-            Self::Several(keys) => keys.first().map_or(&[], Vec::as_slice),
-        }
-    }
-
-    /// All keys but the first.
-    pub(super) fn others(&self) -> impl Iterator<Item = &[u8]> {
-        let several = match self {
-            Self::One(_) => &[],
-            Self::Several(keys) => &keys[..],
-        };
-        several.iter().skip(1).map(Vec::as_slice)
-    }
-
-    pub(super) fn all(&self) -> Vec<&[u8]> {
-        match self {
-            Self::One(key) => vec![key],
-            Self::Several(keys) => keys.iter().map(Vec::as_slice).collect(),
-        }
-    }
-
-    pub(super) fn check(&self) -> Result<(), Error> {
-        if let Self::Several(keys) = self {
-            let most = usize::try_from(KEYS_MAX).unwrap_or(usize::MAX);
-            if keys.is_empty() || keys.len() > most {
-                return Err(Error::invalid(format!("1 to {most} keys can be locked together")));
-            }
-            let mut seen = HashSet::with_capacity(keys.len());
-            if let Some(twice) = keys.iter().find(|key| !key.is_empty() && !seen.insert(&key[..])) {
-                return Err(Error::invalid(format!("key {} given twice", quote(twice))));
-            }
-        }
-        if self.first().is_empty() || self.others().any(<[u8]>::is_empty) {
-            return Err(Error::invalid("key must not be empty"));
-        }
-        Ok(())
+    /// What `Debug` shows of the handle of that name.
+    pub(crate) fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys = self.keys.all();
+        let shown: Vec<_> = keys.iter().take(8).map(|key| quote(key)).collect();
+        f.debug_struct(name)
+            .field("keys", &shown)
+            .field("of", &keys.len())
+            .field("target", &self.target)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }
 
@@ -170,7 +102,7 @@ impl PendingAcquire {
             target: *target,
             keys: keys.clone(),
             owner: options.owner(),
-            reqid: crate::random::name(),
+            reqid: crate::base::random::name(),
             terms: LeaseTerms {
                 lease: options.lease_within(&core.ctx.settings),
                 ends_by: None,

@@ -6,15 +6,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::pending::{Grant, PendingAcquire, WaitRequest};
-use super::rollback::LEAVE_WITHIN;
-use crate::clock::Moment;
-use crate::deadline::Deadline;
-use crate::error::Error;
-use crate::exchange::Sent;
-use crate::hold_state::certain;
+use super::pending::{Grant, LEAVE_WITHIN, PendingAcquire, WaitRequest};
+use crate::base::clock::{Moment, certain};
+use crate::base::deadline::Deadline;
+use crate::base::error::Error;
+use crate::connection::exchange::Sent;
+use crate::connection::route::Server;
 use crate::registry::{Announcement, Registered};
-use crate::route::Server;
 
 impl PendingAcquire {
     /// Waits in the queue until a message reports the grant.

@@ -7,14 +7,14 @@ use dlock_wire::request::{
 };
 use redis::{Cmd, Value};
 
-use super::pending::{Grant, Keys, PendingAcquire, Target, WaitRequest};
-use crate::clock::millis;
-use crate::command::{Draft, command};
-use crate::error::Error;
-use crate::exchange::Sent;
-use crate::family::Family;
-use crate::hold_ref::HoldRef;
-use crate::reply::read_or_null;
+use super::pending::{Grant, PendingAcquire, WaitRequest};
+use crate::base::clock::millis;
+use crate::base::command::{Draft, command};
+use crate::base::error::Error;
+use crate::base::hold_ref::HoldRef;
+use crate::base::reply::read_or_null;
+use crate::base::target::{Family, Keys, Target};
+use crate::connection::exchange::Sent;
 
 impl PendingAcquire {
     /// The request, waiting as said.

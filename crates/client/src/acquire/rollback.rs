@@ -2,17 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::pending::{Grant, PendingAcquire, WaitRequest};
-use crate::error::Error;
+use super::pending::{Grant, LEAVE_WITHIN, PendingAcquire, WaitRequest};
+use crate::base::error::Error;
 use crate::registry::PendingRequest;
 use crate::telemetry;
-
-/// How long giving up may delay the caller, before it goes on in the background.
-pub(super) const LEAVE_WITHIN: Duration = Duration::from_millis(250);
 
 /// Rolls an acquire back when it is dropped.
 pub(super) struct RollbackOnDrop(pub(super) Arc<PendingAcquire>);

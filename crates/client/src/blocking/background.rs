@@ -8,7 +8,7 @@ use std::thread::{self, Thread};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::coop;
 
-use crate::error::Error;
+use crate::base::error::Error;
 
 /// The runtime behind a client; ends with the last handle of it.
 #[derive(Debug)]

@@ -4,11 +4,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Guard;
 use super::background::Background;
+use super::guards::Guard;
 use crate::Leader;
-use crate::error::Error;
-use crate::lost::Released;
+use crate::base::error::Error;
+use crate::base::lost::Released;
 
 wrapper! {
     /// As [`crate::Election`].

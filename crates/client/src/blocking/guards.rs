@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::background::Background;
-use crate::error::Error;
-use crate::guard::all;
-use crate::lost::{Lost, Released};
-use crate::with::{Holding, lasted, verdict};
+use crate::base::error::Error;
+use crate::base::lost::{Lost, Released};
+use crate::handles::with::{Holding, lasted, verdict};
+use crate::hold::all;
 
 /// How long dropping a guard may block.
 const RELEASE_WITHIN: Duration = Duration::from_secs(1);

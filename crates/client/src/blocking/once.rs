@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::{Guard, Lock};
 use crate::Once;
-use crate::deadline::Deadline;
-use crate::error::Error;
-use crate::lock::Begun;
+use crate::base::deadline::Deadline;
+use crate::base::error::Error;
+use crate::handles::lock::Begun;
 
 impl Lock {
     /// As [`crate::Lock::run_once`]. Nothing can cancel the work of a thread: ask `lost_now` before each step that

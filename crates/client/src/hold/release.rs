@@ -3,13 +3,13 @@
 use tokio::time::Instant;
 
 use super::{Hold, for_each};
-use crate::clock::Moment;
-use crate::error::{Error, ErrorKind};
-use crate::exchange::Reply;
-use crate::hold_ref::HoldRef;
-use crate::hold_state::{ReleaseReply, Verdict};
-use crate::lost::{Lost, Released};
-use crate::reply::read;
+use crate::base::clock::Moment;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::hold_ref::HoldRef;
+use crate::base::lost::{Lost, Released};
+use crate::base::reply::read;
+use crate::connection::exchange::Reply;
+use crate::state::hold_state::{ReleaseReply, Verdict};
 use crate::telemetry;
 
 impl Hold {

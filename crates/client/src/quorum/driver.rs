@@ -13,13 +13,13 @@ use tokio::time::Instant;
 use super::attempt::{Answer, Attempt, QuorumCall, QuorumRequest, Standing, Terms};
 use super::tally::Tally;
 use super::view::View;
-use crate::clock::{Moment, millis, sleep_until};
-use crate::command::command;
-use crate::core::Core;
-use crate::error::{Error, ErrorKind};
-use crate::gate::Counted;
-use crate::hold_state::ReleaseReply;
-use crate::reply::read_or_null;
+use crate::base::clock::{Moment, millis, sleep_until};
+use crate::base::command::command;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::gate::Counted;
+use crate::base::reply::read_or_null;
+use crate::registry::Core;
+use crate::state::hold_state::ReleaseReply;
 
 /// What keeps the lock alive.
 #[derive(Debug, Clone, Copy)]
@@ -139,8 +139,8 @@ impl Driver {
         let requests = Requests {
             servers: servers.clone(),
             key: key.clone(),
-            owner: crate::random::name(),
-            reqids: servers.iter().map(|_| crate::random::name()).collect(),
+            owner: crate::base::random::name(),
+            reqids: servers.iter().map(|_| crate::base::random::name()).collect(),
             contacts: servers.iter().map(|_| Contact::default()).collect(),
             label: label.cloned(),
             terms,
@@ -360,7 +360,7 @@ impl Requests {
         }
         let (key, owner) = (&*self.key, self.owner.as_bytes());
         let lease_ms = Some(millis(self.terms.lease));
-        let (up, release_id) = (core.routes.connection(key), crate::random::name());
+        let (up, release_id) = (core.routes.connection(key), crate::base::random::name());
         let (op, within) = match call.request {
             QuorumRequest::Acquire => {
                 let mut acquire = Acquire::new(key, owner);

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use super::attempt::Standing;
-use super::no_quorum;
 use super::tally::{Outcome, Tally};
-use crate::clock::Moment;
-use crate::error::Error;
-use crate::lost::{Lost, Released};
+use crate::base::clock::Moment;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::lost::{Lost, Released};
 
 /// What the guard sees.
 #[derive(Clone, Debug)]
@@ -67,4 +66,10 @@ impl View {
             }
         }
     }
+}
+
+/// The error of a lock that too few servers have.
+pub(super) fn no_quorum(granted: usize, wanted: usize, text: String) -> Error {
+    let number = |number| u32::try_from(number).unwrap_or(u32::MAX);
+    Error::new(ErrorKind::NoQuorum { granted: number(granted), wanted: number(wanted) }, text)
 }

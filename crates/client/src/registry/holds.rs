@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
-use crate::clock::Moment;
-use crate::hold_ref::{HoldRef, hold_name};
-use crate::hold_state::Change;
-use crate::link::probe_every;
-use crate::tracked::{State, TimerKey, TrackedHold};
+use crate::base::clock::Moment;
+use crate::base::hold_ref::{HoldRef, hold_name};
+use crate::connection::link::probe_every;
+use crate::state::hold_state::Change;
+use crate::state::tracked::{State, TimerKey, TrackedHold};
 
 #[derive(Default)]
 pub(crate) struct HoldTable {

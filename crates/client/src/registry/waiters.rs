@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
-use crate::hold_ref::hold_name;
-use crate::lost::Lost;
-use crate::tracked::TrackedHold;
+use crate::base::hold_ref::hold_name;
+use crate::base::lost::Lost;
+use crate::state::tracked::TrackedHold;
 
 /// An acquire that can be rolled back over the shared connection.
 pub(crate) trait PendingRequest: Send + Sync {

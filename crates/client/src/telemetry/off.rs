@@ -2,25 +2,34 @@
 //! is described in `on`.
 #![allow(clippy::unused_self)]
 
-use super::ConnectionEnd;
-use crate::error::Error;
-use crate::hold::Hold;
-use crate::hold_state::RenewalReply;
-use crate::lost::Lost;
-use crate::tracked::TrackedHold;
+use std::time::Duration;
+
+use crate::base::error::Error;
+use crate::base::hold_ref::HoldRef;
+use crate::base::lost::Lost;
+use crate::base::pulse::ConnectionEnd;
+use crate::base::target::Target;
 
 #[derive(Default)]
 pub(crate) struct HoldReport {}
 
 impl HoldReport {
-    pub(crate) fn end(&self, _hold: &TrackedHold, _lost: Option<Lost>) {}
+    pub(crate) fn open(&self, _hold: &HoldRef) {}
+
+    pub(crate) fn end(&self, _hold: &HoldRef, _lost: Option<Lost>) {}
 
     pub(crate) fn instrument<F: Future>(&self, work: F) -> F {
         work
     }
 }
 
-pub(crate) fn acquiring<A, F: Future>(_acquire: &A, call: F) -> F {
+pub(crate) fn acquiring<T, F: Future>(
+    _target: Option<Target>,
+    _key: &[u8],
+    _server: impl FnOnce() -> Option<String>,
+    _token: impl FnOnce(&T) -> u64,
+    call: F,
+) -> F {
     call
 }
 
@@ -32,8 +41,13 @@ pub(crate) fn not_connected(_server: &str, _error: &Error, _is_first: bool) {}
 
 pub(crate) fn slots_moved(_server: &str, _count: impl Fn() -> usize) {}
 
-pub(crate) fn renewing(_hold: &Hold) {}
+pub(crate) fn renewing(
+    _report: &HoldReport,
+    _hold: &HoldRef,
+    _late: impl FnOnce() -> Option<(Duration, Duration)>,
+) {
+}
 
-pub(crate) fn renewed(_reply: RenewalReply) {}
+pub(crate) fn renewed(_outcome: &'static str) {}
 
 pub(crate) fn release_failed(_key: &[u8], _error: &Error) {}

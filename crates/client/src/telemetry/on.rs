@@ -12,15 +12,17 @@ pub(crate) mod describe;
 mod hold;
 mod names;
 
+use std::time::Duration;
+
 pub(crate) use self::acquire::acquiring;
 pub(crate) use self::hold::HoldReport;
 #[cfg(feature = "tracing")]
 use self::names::error_name;
-use super::ConnectionEnd;
-use crate::clock::Moment;
-use crate::error::Error;
-use crate::hold::Hold;
-use crate::hold_state::RenewalReply;
+#[cfg(feature = "tracing")]
+use crate::base::clock::millis;
+use crate::base::error::Error;
+use crate::base::hold_ref::HoldRef;
+use crate::base::pulse::ConnectionEnd;
 
 /// The shared connection to a server is up.
 pub(crate) fn connected(server: &str, address: impl Fn() -> String, is_first: bool) {
@@ -70,26 +72,20 @@ pub(crate) fn slots_moved(server: &str, count: impl Fn() -> usize) {
     }
 }
 
-/// The watchdog is about to renew the hold. On time, at least two thirds of the lease are left.
-pub(crate) fn renewing(hold: &Hold) {
-    let tracked = &hold.tracked;
-    let (terms, left) = {
-        let state = tracked.state();
-        (state.terms(), state.valid_for(Moment::now()))
-    };
-    let is_late = left < terms.lease / 2;
-    // Others are renewed for another reason, or for less than their lease.
-    let is_regular = terms.watched && !terms.unclaimed && terms.ends_by.is_none();
-    if !is_late || !is_regular || tracked.has_ended() {
-        return;
-    }
+/// The watchdog is about to renew a hold, perhaps late: `late` has what is left of the lease, and the lease.
+pub(crate) fn renewing(
+    report: &HoldReport,
+    hold: &HoldRef,
+    late: impl FnOnce() -> Option<(Duration, Duration)>,
+) {
+    let Some((left, lease)) = late() else { return };
     #[cfg(feature = "tracing")]
-    tracked.report.in_span(|| {
+    report.in_span(|| {
         tracing::warn!(
-            dlock.key = names::quoted(tracked.key()),
-            dlock.token = tracked.hold_ref.token(),
-            left_ms = crate::clock::millis(left),
-            lease_ms = crate::clock::millis(terms.lease),
+            dlock.key = names::quoted(hold.key()),
+            dlock.token = hold.token(),
+            left_ms = millis(left),
+            lease_ms = millis(lease),
             "late renewal"
         );
     });
@@ -97,18 +93,10 @@ pub(crate) fn renewing(hold: &Hold) {
     metrics::counter!("dlock_client_late_renewals_total").increment(1);
 }
 
-/// The reply to a renewal, or none.
-pub(crate) fn renewed(reply: RenewalReply) {
+/// A renewal has ended with that outcome.
+pub(crate) fn renewed(outcome: &'static str) {
     #[cfg(feature = "metrics")]
-    {
-        let outcome = match reply {
-            RenewalReply::Accepted | RenewalReply::AcceptedCopy => "accepted",
-            RenewalReply::Unconfirmed => "unconfirmed",
-            RenewalReply::Refused => "refused",
-            RenewalReply::Unknown => "unanswered",
-        };
-        metrics::counter!("dlock_client_renewals_total", "outcome" => outcome).increment(1);
-    }
+    metrics::counter!("dlock_client_renewals_total", "outcome" => outcome).increment(1);
 }
 
 /// A release in the background failed: the hold lasts until its lease ends.

@@ -1,119 +1,39 @@
 //! One acquire, from the call to its outcome.
 
 use super::names::{error_name, target_kind};
-use crate::acquire::Handle;
-use crate::clock::Moment;
-use crate::error::Error;
-use crate::hold::Hold;
-#[cfg(feature = "quorum")]
-use crate::quorum::{QuorumGuard, QuorumLock};
+#[cfg(feature = "tracing")]
+use super::names::{operation, quoted};
+use crate::base::clock::Moment;
+use crate::base::error::Error;
+use crate::base::target::Target;
 
-/// What is said of an acquire before its outcome is known.
-pub(crate) trait Acquire {
-    fn kind(&self) -> &'static str;
-
-    #[cfg(feature = "tracing")]
-    fn operation(&self) -> &'static str;
-
-    /// The key; of several, the first.
-    #[cfg(feature = "tracing")]
-    fn key(&self) -> &[u8];
-
-    /// The server that is asked. None: not known, or several.
-    #[cfg(feature = "tracing")]
-    fn server(&self) -> Option<String>;
-}
-
-/// What an acquire returns.
-pub(crate) trait Granted {
-    /// The hold is the caller's, in whose span it begins.
-    fn open(&self);
-
-    /// The fencing token; 0: it has none.
-    #[cfg(feature = "tracing")]
-    fn token(&self) -> u64;
-}
-
-impl Acquire for Handle {
-    fn kind(&self) -> &'static str {
-        target_kind(self.target)
-    }
-
-    #[cfg(feature = "tracing")]
-    fn operation(&self) -> &'static str {
-        super::names::operation(self.target)
-    }
-
-    #[cfg(feature = "tracing")]
-    fn key(&self) -> &[u8] {
-        self.keys.first()
-    }
-
-    #[cfg(feature = "tracing")]
-    fn server(&self) -> Option<String> {
-        self.core.routes.server_of(self.keys.first()).map(|server| server.name.clone())
-    }
-}
-
-impl Granted for Hold {
-    fn open(&self) {
-        self.tracked.report.open(&self.tracked);
-    }
-
-    #[cfg(feature = "tracing")]
-    fn token(&self) -> u64 {
-        Self::token(self)
-    }
-}
-
-#[cfg(feature = "quorum")]
-impl Acquire for QuorumLock {
-    fn kind(&self) -> &'static str {
-        "quorum"
-    }
-
-    #[cfg(feature = "tracing")]
-    fn operation(&self) -> &'static str {
-        super::names::operation(crate::acquire::Target::Lock(crate::family::Family::Lock))
-    }
-
-    #[cfg(feature = "tracing")]
-    fn key(&self) -> &[u8] {
-        Self::key(self)
-    }
-
-    #[cfg(feature = "tracing")]
-    fn server(&self) -> Option<String> {
-        None
-    }
-}
-
-#[cfg(feature = "quorum")]
-impl Granted for QuorumGuard {
-    // Its hold is not reported: each server has a part of it.
-    fn open(&self) {}
-
-    #[cfg(feature = "tracing")]
-    fn token(&self) -> u64 {
-        (**self).token()
-    }
-}
-
-/// Reports what becomes of an acquire.
-pub(crate) async fn acquiring<T: Granted>(
-    acquire: &impl Acquire,
+/// Reports what becomes of an acquire of `target` (None: a quorum lock).
+///
+/// `key` is the first of several keys. `server` names the server that is asked; None: not known, or several. `token`
+/// gives the fencing token of what was granted; 0: it has none.
+pub(crate) async fn acquiring<T>(
+    target: Option<Target>,
+    key: &[u8],
+    server: impl FnOnce() -> Option<String>,
+    token: impl FnOnce(&T) -> u64,
     call: impl Future<Output = Result<Option<T>, Error>>,
 ) -> Result<Option<T>, Error> {
-    let mut report = Report::begin(acquire);
+    let mut report = Report {
+        #[cfg(feature = "metrics")]
+        kind: target_kind(target),
+        #[cfg(feature = "tracing")]
+        span: span(target, key, server),
+        began: Moment::now(),
+        has_ended: false,
+    };
     #[cfg(feature = "tracing")]
     let call = tracing::Instrument::instrument(call, report.span.clone());
     let outcome = call.await;
     match &outcome {
         Ok(Some(granted)) => {
             #[cfg(feature = "tracing")]
-            report.span.record("dlock.token", granted.token());
+            report.span.record("dlock.token", token(granted));
             report.end("granted");
-            granted.open();
         }
         Ok(None) => report.end("not_granted"),
         Err(error) => {
@@ -136,17 +56,6 @@ struct Report {
 }
 
 impl Report {
-    fn begin(acquire: &impl Acquire) -> Self {
-        Self {
-            #[cfg(feature = "metrics")]
-            kind: acquire.kind(),
-            #[cfg(feature = "tracing")]
-            span: span(acquire),
-            began: Moment::now(),
-            has_ended: false,
-        }
-    }
-
     #[cfg(feature = "tracing")]
     fn failed(&self, error: &Error) {
         self.span.record("otel.status_code", "ERROR");
@@ -180,7 +89,11 @@ impl Drop for Report {
 }
 
 #[cfg(feature = "tracing")]
-fn span(acquire: &impl Acquire) -> tracing::Span {
+fn span(
+    target: Option<Target>,
+    key: &[u8],
+    server: impl FnOnce() -> Option<String>,
+) -> tracing::Span {
     use tracing::field::Empty;
 
     let span = tracing::info_span!(
@@ -189,17 +102,17 @@ fn span(acquire: &impl Acquire) -> tracing::Span {
         otel.status_code = Empty,
         otel.status_description = Empty,
         db.system.name = "redis",
-        db.operation.name = acquire.operation(),
+        db.operation.name = operation(target),
         server.address = Empty,
         "error.type" = Empty,
-        dlock.kind = acquire.kind(),
-        dlock.key = super::names::quoted(acquire.key()),
+        dlock.kind = target_kind(target),
+        dlock.key = quoted(key),
         dlock.token = Empty,
         dlock.outcome = Empty,
         dlock.wait_s = Empty,
     );
     if !span.is_disabled()
-        && let Some(server) = acquire.server()
+        && let Some(server) = server()
     {
         span.record("server.address", server);
     }

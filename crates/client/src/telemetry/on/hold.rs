@@ -3,9 +3,9 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::names::{hold_kind, lost_name};
-use crate::clock::Moment;
-use crate::lost::Lost;
-use crate::tracked::TrackedHold;
+use crate::base::clock::Moment;
+use crate::base::hold_ref::HoldRef;
+use crate::base::lost::Lost;
 
 /// What is reported about a hold. That of an acquire which is rolled back never opens, and reports nothing.
 #[derive(Default)]
@@ -32,7 +32,7 @@ struct Open {
 
 impl HoldReport {
     /// The hold is its caller's, in whose span it begins.
-    pub(crate) fn open(&self, hold: &TrackedHold) {
+    pub(crate) fn open(&self, hold: &HoldRef) {
         let open = Open::new(hold);
         let mut phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
         if let Phase::Ended(lost) = *phase {
@@ -44,7 +44,7 @@ impl HoldReport {
     }
 
     /// The hold was lost, or its release begins.
-    pub(crate) fn end(&self, hold: &TrackedHold, lost: Option<Lost>) {
+    pub(crate) fn end(&self, hold: &HoldRef, lost: Option<Lost>) {
         let before = {
             let mut phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *phase, Phase::Ended(lost))
@@ -83,8 +83,8 @@ impl HoldReport {
 }
 
 impl Open {
-    fn new(hold: &TrackedHold) -> Self {
-        let kind = hold_kind(&hold.hold_ref);
+    fn new(hold: &HoldRef) -> Self {
+        let kind = hold_kind(hold);
         #[cfg(feature = "metrics")]
         metrics::gauge!("dlock_client_holds", "kind" => kind).increment(1.0);
         Self {
@@ -96,7 +96,7 @@ impl Open {
         }
     }
 
-    fn end(self, hold: &TrackedHold, lost: Option<Lost>) {
+    fn end(self, hold: &HoldRef, lost: Option<Lost>) {
         let time = Moment::now().since(self.began);
         #[cfg(feature = "tracing")]
         {
@@ -108,7 +108,7 @@ impl Open {
                 self.span.in_scope(|| {
                     tracing::warn!(
                         dlock.key = super::names::quoted(hold.key()),
-                        dlock.token = hold.hold_ref.token(),
+                        dlock.token = hold.token(),
                         reason = lost_name(lost),
                         "hold lost: {lost}"
                     );
@@ -130,7 +130,7 @@ impl Open {
 }
 
 #[cfg(feature = "tracing")]
-fn span(hold: &TrackedHold, kind: &str) -> tracing::Span {
+fn span(hold: &HoldRef, kind: &str) -> tracing::Span {
     use tracing::field::Empty;
 
     tracing::info_span!(
@@ -140,8 +140,8 @@ fn span(hold: &TrackedHold, kind: &str) -> tracing::Span {
         "error.type" = Empty,
         dlock.kind = kind,
         dlock.key = super::names::quoted(hold.key()),
-        dlock.owner = super::names::quoted(hold.hold_ref.owner()),
-        dlock.token = hold.hold_ref.token(),
+        dlock.owner = super::names::quoted(hold.owner()),
+        dlock.token = hold.token(),
         dlock.outcome = Empty,
         dlock.hold_s = Empty,
     )

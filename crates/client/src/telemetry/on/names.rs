@@ -1,18 +1,20 @@
 //! The words for kinds, outcomes and reasons, which stay as they are: dashboards count on them.
 
-use crate::acquire::Target;
-use crate::error::ErrorKind;
-use crate::family::Family;
-use crate::hold_ref::HoldRef;
-use crate::lost::Lost;
 use dlock_wire::request::Mode;
 
-pub(super) fn target_kind(target: Target) -> &'static str {
+use crate::base::error::ErrorKind;
+use crate::base::hold_ref::HoldRef;
+use crate::base::lost::Lost;
+use crate::base::target::{Family, Target};
+
+/// None: a quorum lock.
+pub(super) fn target_kind(target: Option<Target>) -> &'static str {
     match target {
-        Target::Lock(family) => family_kind(family),
-        Target::Permit { .. } => "semaphore",
-        Target::All => "multi",
-        Target::Any => "any",
+        Some(Target::Lock(family)) => family_kind(family),
+        Some(Target::Permit { .. }) => "semaphore",
+        Some(Target::All) => "multi",
+        Some(Target::Any) => "any",
+        None => "quorum",
     }
 }
 
@@ -76,18 +78,18 @@ pub(super) fn error_name(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// The command of an acquire.
+/// The command of an acquire. None: a quorum lock.
 #[cfg(feature = "tracing")]
-pub(super) fn operation(target: Target) -> &'static str {
+pub(super) fn operation(target: Option<Target>) -> &'static str {
     use dlock_wire::table::{CommandId, LockVerb, MultiVerb, RwVerb, SemVerb};
 
     let id = match target {
-        Target::Lock(Family::Lock) => CommandId::Lock(LockVerb::Acquire),
-        Target::Lock(Family::Fair) => CommandId::Fair(LockVerb::Acquire),
-        Target::Lock(Family::Rw(_)) => CommandId::Rw(RwVerb::Acquire),
-        Target::Permit { .. } => CommandId::Sem(SemVerb::Acquire),
-        Target::All => CommandId::Multi(MultiVerb::Acquire),
-        Target::Any => CommandId::Multi(MultiVerb::AnyAcquire),
+        Some(Target::Lock(Family::Lock)) | None => CommandId::Lock(LockVerb::Acquire),
+        Some(Target::Lock(Family::Fair)) => CommandId::Fair(LockVerb::Acquire),
+        Some(Target::Lock(Family::Rw(_))) => CommandId::Rw(RwVerb::Acquire),
+        Some(Target::Permit { .. }) => CommandId::Sem(SemVerb::Acquire),
+        Some(Target::All) => CommandId::Multi(MultiVerb::Acquire),
+        Some(Target::Any) => CommandId::Multi(MultiVerb::AnyAcquire),
     };
     id.name()
 }

@@ -1,0 +1,167 @@
+//! The clock that leases are measured with on this side: it runs on while the machine is suspended.
+//!
+//! A laptop that slept for an hour must not wake up believing in a lease of thirty seconds. On Linux this is
+//! `CLOCK_BOOTTIME`; elsewhere it is [`std::time::Instant`].
+
+use std::task::Poll;
+use std::time::Duration;
+
+/// A moment of this clock, in nanoseconds from a beginning that only this process knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    /// Later than any other.
+    pub(crate) const NEVER: Self = Self(u64::MAX);
+
+    pub(crate) fn now() -> Self {
+        #[cfg(feature = "testing")]
+        if let Some(nanos) = tokios::nanos() {
+            return Self(nanos);
+        }
+        Self(source::nanos())
+    }
+
+    pub(crate) fn after(self, time: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// How long after `earlier` this is; zero if it is not.
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    pub(crate) fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    pub(crate) fn nanos(self) -> u64 {
+        self.0
+    }
+}
+
+/// Returns at `moment` or a little later.
+///
+/// Sleeps by tokio's clock, which stands still during a suspend, in slices: so short after the machine wakes up it is
+/// noticed that the moment has passed.
+pub(crate) async fn sleep_until(moment: Moment) {
+    if moment == Moment::NEVER {
+        std::future::pending::<()>().await;
+    }
+    loop {
+        let rest = moment.since(Moment::now());
+        if rest.is_zero() {
+            return;
+        }
+        tokio::time::sleep(rest.min(slice())).await;
+    }
+}
+
+/// How long to sleep at a time.
+fn slice() -> Duration {
+    #[cfg(feature = "testing")]
+    if tokios::nanos().is_some() {
+        // The two clocks are one.
+        return Duration::MAX;
+    }
+    Duration::from_millis(250)
+}
+
+/// What `told` resolves to, or what `look` finds: it looks at each poll. A timer fires only when its driver is polled,
+/// which may be many steps of a task later, above all after the process was stopped.
+pub(crate) async fn by_the_clock<T>(
+    look: impl Fn() -> Option<T>,
+    told: impl Future<Output = T>,
+) -> T {
+    let mut told = std::pin::pin!(told);
+    std::future::poll_fn(|context| match look() {
+        Some(found) => Poll::Ready(found),
+        None => told.as_mut().poll(context),
+    })
+    .await
+}
+
+/// Whole milliseconds, rounded up: a wait of half a millisecond must not become 0, which is "forever" for BLOCK.
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// A margin for clocks that run at different rates: 1 % and 2 ms less than the lease, as in the Redlock algorithm of
+/// the Redis documentation.
+pub(crate) fn certain(lease: Duration) -> Duration {
+    lease.saturating_sub(lease / 100 + Duration::from_millis(2))
+}
+
+/// A lease that is certain for `rest`: with the margin for clocks added again.
+pub(crate) fn lease_for(rest: Duration) -> Duration {
+    rest + rest / 64 + Duration::from_millis(3)
+}
+
+#[cfg(target_os = "linux")]
+mod source {
+    use rustix::time::{ClockId, clock_gettime};
+
+    pub(super) fn nanos() -> u64 {
+        let time = clock_gettime(ClockId::Boottime);
+        // Neither part is negative since the machine was started.
+        time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod source {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+
+    pub(super) fn nanos() -> u64 {
+        static BEGINNING: OnceLock<Instant> = OnceLock::new();
+        let beginning = *BEGINNING.get_or_init(Instant::now);
+        u64::try_from(beginning.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// From now on, this is tokio's clock: a test can step it. All clients of the process follow.
+#[cfg(feature = "testing")]
+pub(crate) use tokios::follow as follow_tokio;
+
+#[cfg(feature = "testing")]
+mod tokios {
+    use std::sync::OnceLock;
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::source;
+
+    /// A moment on both clocks. Later moments count from it, so that none is before an earlier one.
+    static JOINT: OnceLock<(Instant, u64)> = OnceLock::new();
+
+    pub(crate) fn follow() {
+        JOINT.get_or_init(|| (Instant::now(), source::nanos()));
+    }
+
+    pub(super) fn nanos() -> Option<u64> {
+        let (joint, nanos) = *JOINT.get()?;
+        let now = Instant::now();
+        let whole = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Some(match now.checked_duration_since(joint) {
+            Some(after) => nanos.saturating_add(whole(after)),
+            // The clock of another runtime, which was paused before.
+            None => nanos.saturating_sub(whole(joint.saturating_duration_since(now))),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn sleeping_ends_at_its_moment() {
+        for ms in [0, 15, 300] {
+            let moment = Moment::now().after(Duration::from_millis(ms));
+            sleep_until(moment).await;
+            assert!(Moment::now() >= moment);
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! Errors, by what a caller can do about them.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dlock_wire::reply::{ErrorCode, quote};
+
+use crate::base::lost::Lost;
+
+/// Why a call failed: a [kind](ErrorKind) for the program, and the server's text for people.
+///
+/// `Display` adds the key and the server where they are known and the text does not name them.
+///
+/// "Not granted (in time)" is never an error: those calls return `None`.
+///
+/// ```
+/// # use dlock_client::{Error, ErrorKind};
+/// fn is_worth_another_try(error: &Error) -> bool {
+///     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Busy)
+/// }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Debug, Clone)]
+struct Inner {
+    kind: ErrorKind,
+    text: String,
+    source: Option<redis::RedisError>,
+    /// `host:port`; of one that Sentinels name, the name of the primary if its address is not known.
+    server: Option<String>,
+    keys: Vec<Key>,
+    finished: Option<Finished>,
+    /// How many earlier copies of the request got no answer: what they did is not known.
+    unanswered: u32,
+    /// The shared connection of the first copy of the request; 0: unknown.
+    first_over: u64,
+}
+
+/// The value of work that had finished. Clones of an error share it.
+#[derive(Clone)]
+struct Finished(Arc<Mutex<Option<Box<dyn Any + Send>>>>);
+
+impl fmt::Debug for Finished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Finished").finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, PartialEq)]
+struct Key(Vec<u8>);
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&quote(&self.0))
+    }
+}
+
+/// How many keys a text names.
+const KEYS_SHOWN: usize = 8;
+
+/// What a caller can do about an [`Error`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The hold is gone, or was never there: stop the work that it protected.
+    NotHeld,
+    /// The owner holds the lock already, and re-entry was refused on purpose.
+    Reentry,
+    /// The token is not that of the current hold: stop.
+    Stale,
+    /// Waiting would have closed a cycle of owners that wait for each other: release what you hold and begin again.
+    Deadlock,
+    /// Another call of the same owner took the place in the queue over.
+    Replaced,
+    /// A limit of the server or of the semaphore: ask for less, or raise it.
+    Limit,
+    /// The latch was deleted or its time ended before it opened.
+    Broken,
+    /// The server has just started and grants nothing yet: try later.
+    Quarantine,
+    /// The server could not read records of its primary or its file, and grants nothing until an operator has looked.
+    Diverged,
+    /// An operator ended the wait: do not ask again without a reason.
+    Unblocked,
+    /// The hold was lost before it was released: others may have worked under the lock since.
+    Lost {
+        /// Why it was lost.
+        reason: Lost,
+        /// Of [`with`](crate::Lock::with): true if the work had run to its end when the loss was noticed (its result is
+        /// dropped), false if the work was cancelled. False from everything else.
+        finished: bool,
+    },
+    /// The work had finished, and whether the hold lasted until then is not known: decide whether its result counts.
+    /// [`Error::take_finished`] has what it returned.
+    ///
+    /// The reply to the release was lost, and a copy of it found nothing: either the first copy released the hold and
+    /// the server has forgotten that, or the hold had ended before. From [`with`](crate::Lock::with) also: no server
+    /// answered to the release.
+    ReleaseUnknown,
+    /// The server carried an earlier copy of this request out, and the hold that it made has ended since. An acquire
+    /// asks again by itself then.
+    Spent,
+    /// The client was closed ([`Client::close`](crate::Client::close)), or the runtime in which it was connected has
+    /// ended: connect a new one. A request that was on its way may or may not have been carried out.
+    Closed,
+    /// No server answered in the time there was. The request may or may not have been carried out.
+    Unavailable,
+    /// All dedicated connections of the client are in use: see
+    /// [`ClientBuilder::private_connections`](crate::ClientBuilder::private_connections).
+    Busy,
+    /// Fewer replicas than asked for have the grant; it was released.
+    Replicas {
+        /// How many acknowledged it.
+        acknowledged: u32,
+        /// How many were asked for.
+        wanted: u32,
+    },
+    /// Fewer servers than a majority granted the quorum lock; what was granted was released.
+    NoQuorum {
+        /// How many servers granted it.
+        granted: u32,
+        /// How many are a majority.
+        wanted: u32,
+    },
+    /// The server does not let this user do that (password, ACL).
+    Refused,
+    /// The server does not know the commands: the module is not loaded there.
+    NoModule,
+    /// The key holds something of another type.
+    WrongType,
+    /// Something is wrong with the call itself, and the same call would fail again: an argument that no server would
+    /// take, or whatever the server answered `ERR` to, such as a semaphore that is not there. Where the server said it,
+    /// the text is the server's.
+    Invalid,
+    /// Anything else that the server said.
+    Server,
+    /// The server answered something that this version of the client does not understand.
+    Protocol,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            text: text.into(),
+            source: None,
+            server: None,
+            keys: Vec::new(),
+            finished: None,
+            unanswered: 0,
+            first_over: 0,
+        }))
+    }
+
+    /// The error of a request or a connection.
+    pub(crate) fn from_redis(error: redis::RedisError) -> Self {
+        let kind = kind_of(&error);
+        let text = match (error.code(), error.detail()) {
+            (Some(code), Some(detail)) => format!("{code} {detail}"),
+            _ => error.to_string(),
+        };
+        let mut this = Self::new(kind, text);
+        this.0.source = Some(error);
+        this
+    }
+
+    pub(crate) fn unavailable(text: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unavailable, text)
+    }
+
+    pub(crate) fn replaced(key: &[u8], owner: &[u8]) -> Self {
+        let text = format!("{} asked again for {} with another call", quote(owner), quote(key));
+        Self::new(ErrorKind::Replaced, text).of_key(key)
+    }
+
+    pub(crate) fn closed() -> Self {
+        Self::new(ErrorKind::Closed, "the client was closed")
+    }
+
+    pub(crate) fn abandoned() -> Self {
+        Self::new(
+            ErrorKind::Closed,
+            "the runtime in which the client was connected has ended: connect a new client",
+        )
+    }
+
+    pub(crate) fn invalid(text: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Invalid, text)
+    }
+
+    /// The hold was lost before the work under it was done, or there is no such work.
+    pub(crate) fn lost(reason: Lost) -> Self {
+        Self::new(ErrorKind::Lost { reason, finished: false }, reason.to_string())
+    }
+
+    /// The work under the hold was done, but the hold may have ended before that.
+    pub(crate) fn lost_by_the_end(reason: Lost) -> Self {
+        let text = format!("{reason} (the work had finished)");
+        Self::new(ErrorKind::Lost { reason, finished: true }, text)
+    }
+
+    /// A copy of a release found no hold, and the server knows nothing of the first one.
+    pub(crate) fn release_unknown() -> Self {
+        Self::new(
+            ErrorKind::ReleaseUnknown,
+            "the reply to the release was lost, and the server does not know whether the hold had ended before",
+        )
+    }
+
+    /// The error of a release, for work that had finished under the hold and returned `value`.
+    pub(crate) fn unknown_after(mut self, value: impl Any + Send) -> Self {
+        if self.kind() != ErrorKind::ReleaseUnknown {
+            self.0.kind = ErrorKind::ReleaseUnknown;
+            self.0
+                .text
+                .insert_str(0, "the work had finished, but its hold could not be released: ");
+        }
+        self.0.finished = Some(Finished(Arc::new(Mutex::new(Some(Box::new(value))))));
+        self
+    }
+
+    pub(crate) fn protocol(reply: &redis::Value) -> Self {
+        Self::new(ErrorKind::Protocol, format!("unexpected reply: {reply:?}"))
+    }
+
+    /// The same, with how many earlier copies of the request got no answer; true: one at least.
+    pub(crate) fn repeated(mut self, unanswered: impl Into<u32>) -> Self {
+        self.0.unanswered = self.0.unanswered.max(unanswered.into());
+        self
+    }
+
+    /// The first copy of the request went over that shared connection.
+    pub(crate) fn first_over(mut self, generation: u64) -> Self {
+        self.0.first_over = generation;
+        self
+    }
+
+    /// Whether the first copy of the request went over that shared connection; 0: there was none.
+    pub(crate) fn is_first_over(&self, generation: u64) -> bool {
+        generation != 0 && self.0.first_over == generation
+    }
+
+    /// The server that it is about, unless one is noted already.
+    pub(crate) fn at(mut self, server: &str) -> Self {
+        self.0.server.get_or_insert_with(|| server.to_owned());
+        self
+    }
+
+    /// The key that it is about, unless one is noted already.
+    pub(crate) fn of_key(self, key: &[u8]) -> Self {
+        if key.is_empty() { self } else { self.of_keys(vec![key.to_vec()]) }
+    }
+
+    /// The keys that it is about, unless some are noted already.
+    pub(crate) fn of_keys(self, keys: Vec<Vec<u8>>) -> Self {
+        if self.0.keys.is_empty() { self.of_just(keys) } else { self }
+    }
+
+    /// It is about these keys, and no other.
+    pub(crate) fn of_just(mut self, keys: Vec<Vec<u8>>) -> Self {
+        self.0.keys = keys.into_iter().map(Key).collect();
+        self
+    }
+
+    pub(crate) fn into_keys(self) -> Vec<Vec<u8>> {
+        self.0.keys.into_iter().map(|key| key.0).collect()
+    }
+
+    /// Whether the server said that the hold is gone.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self.kind(), ErrorKind::NotHeld | ErrorKind::Stale)
+    }
+
+    /// Adds what to do about it to the text.
+    pub(crate) fn hint(mut self, hint: &str) -> Self {
+        self.0.text = format!("{}: {hint}", self.0.text);
+        self
+    }
+
+    /// How many earlier copies of the request got no answer, so that the server may have carried them out.
+    pub(crate) fn unanswered(&self) -> u32 {
+        self.0.unanswered
+    }
+
+    /// Whether there are such copies.
+    pub(crate) fn is_repeated(&self) -> bool {
+        self.0.unanswered > 0
+    }
+
+    /// Whether it is unknown what the request did.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Unavailable | ErrorKind::Closed | ErrorKind::Protocol)
+    }
+
+    /// A redirection, for a client that was told of one server.
+    pub(crate) fn of_a_cluster(mut self) -> Self {
+        self.0.kind = ErrorKind::Invalid;
+        self.0.text += " (this is a node of a cluster: connect with redis-cluster://)";
+        self
+    }
+
+    /// Whether the server refused the only copy of a request: then nothing of it is left there.
+    pub(crate) fn is_refusal(&self) -> bool {
+        let no_answer = matches!(self.kind(), ErrorKind::Unblocked | ErrorKind::Busy);
+        !self.is_repeated() && !no_answer && !self.is_unanswered()
+    }
+
+    /// What to do about it.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The text without kind, key and server: the server's own where it came from there.
+    pub fn text(&self) -> &str {
+        &self.0.text
+    }
+
+    /// The server, if one is known: `host:port`, the path of its socket, or the name that Sentinels have for it.
+    pub fn server(&self) -> Option<&str> {
+        self.0.server.as_deref()
+    }
+
+    /// The key, if the call was about one; of several, the first.
+    pub fn key(&self) -> Option<&[u8]> {
+        self.keys().next()
+    }
+
+    /// The keys, if the call was about some. Where a hold of several locks was lost, those of them that were.
+    pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.keys.iter().map(|key| key.0.as_slice())
+    }
+
+    /// What the work returned: of [`ReleaseUnknown`](ErrorKind::ReleaseUnknown), from calls that work under a hold.
+    /// None: it is of another type, was taken before, or there is none. Clones of the error share it.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// use dlock_client::ErrorKind;
+    ///
+    /// let count: u64 = match client.lock("report").with(|_| async { 17 }).await {
+    ///     Ok(count) => count,
+    ///     Err(error) if error.kind() == ErrorKind::ReleaseUnknown => {
+    ///         // Another owner may have worked meanwhile. Here that does no harm.
+    ///         error.take_finished().unwrap_or_default()
+    ///     }
+    ///     Err(error) => return Err(error),
+    /// };
+    /// assert_eq!(count, 17);
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub fn take_finished<T: 'static>(&self) -> Option<T> {
+        let finished = self.0.finished.as_ref()?;
+        let mut value = finished.0.lock().unwrap_or_else(PoisonError::into_inner);
+        value.take_if(|value| value.is::<T>())?.downcast().ok().map(|value| *value)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.text();
+        f.write_str(text)?;
+        // Only the first keys: people read the text.
+        let mut keys: Vec<_> =
+            self.keys().map(quote).filter(|key| !text.contains(&**key)).collect();
+        let more = keys.len().saturating_sub(KEYS_SHOWN);
+        keys.truncate(KEYS_SHOWN);
+        let word = if keys.len() > 1 { "keys " } else { "key " };
+        if more > 0 {
+            keys.push(format!("and {more} more"));
+        }
+        let mut about = keys.join(", ");
+        if !about.is_empty() {
+            about.insert_str(0, word);
+        }
+        if let Some(server) = self.server().filter(|server| !text.contains(*server)) {
+            about += if about.is_empty() { "server " } else { ", server " };
+            about += server;
+        }
+        if about.is_empty() { Ok(()) } else { write!(f, " ({about})") }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|source| source as _)
+    }
+}
+
+#[cfg(feature = "redis")]
+impl From<redis::RedisError> for Error {
+    fn from(error: redis::RedisError) -> Self {
+        Self::from_redis(error)
+    }
+}
+
+fn kind_of(error: &redis::RedisError) -> ErrorKind {
+    let Some(code) = error.code() else {
+        return match error.kind() {
+            redis::ErrorKind::AuthenticationFailed => ErrorKind::Refused,
+            redis::ErrorKind::InvalidClientConfig => ErrorKind::Invalid,
+            // Also said while the primary that they name does not answer.
+            redis::ErrorKind::MasterNameNotFoundBySentinel
+            | redis::ErrorKind::NoValidReplicasFoundBySentinel => ErrorKind::Unavailable,
+            _ if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() => {
+                ErrorKind::Unavailable
+            }
+            _ => ErrorKind::Protocol,
+        };
+    };
+    match ErrorCode::from_text(code) {
+        Some(ErrorCode::NotHeld) => ErrorKind::NotHeld,
+        Some(ErrorCode::Spent) => ErrorKind::Spent,
+        Some(ErrorCode::Reentry) => ErrorKind::Reentry,
+        Some(ErrorCode::Stale) => ErrorKind::Stale,
+        Some(ErrorCode::Deadlock) => ErrorKind::Deadlock,
+        Some(ErrorCode::Replaced) => ErrorKind::Replaced,
+        Some(ErrorCode::Limit) => ErrorKind::Limit,
+        Some(ErrorCode::Broken) => ErrorKind::Broken,
+        Some(ErrorCode::Quarantine) => ErrorKind::Quarantine,
+        Some(ErrorCode::Diverged) => ErrorKind::Diverged,
+        Some(ErrorCode::Unblocked) => ErrorKind::Unblocked,
+        Some(ErrorCode::WrongType) => ErrorKind::WrongType,
+        Some(ErrorCode::ReadOnly | ErrorCode::Moving) => ErrorKind::Unavailable,
+        Some(ErrorCode::Err) => ErrorKind::Invalid,
+        // Those of the server itself.
+        None => match code {
+            "NOPERM" | "NOAUTH" | "WRONGPASS" => ErrorKind::Refused,
+            "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK"
+            | "NOREPLICAS" | "MISCONF" | "BUSY" => ErrorKind::Unavailable,
+            "CROSSSLOT" => ErrorKind::Invalid,
+            _ => ErrorKind::Server,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

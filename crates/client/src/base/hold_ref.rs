@@ -1,0 +1,129 @@
+//! What the server calls a hold, and the requests about it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_wire::permit::{self, PermitId};
+use dlock_wire::request::{
+    Check, MRenew, MultiOp, Op, Release, Renew, SemOp, SemRelease, SemRenew,
+};
+use redis::Cmd;
+
+use crate::base::clock::millis;
+use crate::base::command::command;
+use crate::base::target::Family;
+
+/// What is held, by its names on the server.
+#[derive(Debug, Clone)]
+pub(crate) enum HoldRef {
+    Lock { family: Family, key: Arc<[u8]>, owner: Arc<[u8]>, token: u64 },
+    Permit { key: Arc<[u8]>, permit: PermitId },
+    Multi { keys: Arc<[Vec<u8>]>, owner: Arc<[u8]>, tokens: Vec<u64> },
+}
+
+impl HoldRef {
+    /// The request that renews it.
+    pub(crate) fn renewal(&self, lease: Duration, bind: Option<Duration>) -> Cmd {
+        let lease_ms = Some(millis(lease));
+        let bind_ms = bind.map(millis);
+        match self {
+            Self::Lock { family, key, owner, token } => {
+                family.renew(Renew { key, owner, lease_ms, token: Some(*token), bind_ms })
+            }
+            Self::Permit { key, permit } => {
+                let renew = SemRenew { key, permit: *permit, lease_ms, bind_ms };
+                command(Op::Sem(SemOp::Renew(renew)))
+            }
+            Self::Multi { keys, owner, .. } => {
+                let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+                let renew = MRenew { keys: &keys, owner, lease_ms };
+                command(Op::Multi(MultiOp::Renew(renew)))
+            }
+        }
+    }
+
+    /// Its locks, one by one: MRENEW and MRELEASE would not tell which of them are lost, and would also apply to what a
+    /// named owner has been granted since. Anything else as it is.
+    pub(crate) fn parts(&self) -> Vec<Self> {
+        let Self::Multi { keys, owner, tokens } = self else { return vec![self.clone()] };
+        let lock = |(key, token): (&Vec<u8>, &u64)| {
+            let (key, owner) = (key.as_slice().into(), owner.clone());
+            Self::Lock { family: Family::Lock, key, owner, token: *token }
+        };
+        keys.iter().zip(tokens).map(lock).collect()
+    }
+
+    /// The keys of its parts.
+    pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
+        match self {
+            Self::Lock { key, .. } | Self::Permit { key, .. } => vec![key.to_vec()],
+            Self::Multi { keys, .. } => keys.to_vec(),
+        }
+    }
+
+    /// The request that releases a part; all copies of it carry `reqid`. `done`: tell observers of a lock that the work
+    /// under it is done. None: several locks, which are released part by part.
+    pub(crate) fn release(&self, reqid: Option<&[u8]>, done: bool) -> Option<Cmd> {
+        match self {
+            Self::Lock { family, key, owner, token } => {
+                let token = Some(*token);
+                Some(family.release(Release { key, owner, all: false, token, reqid, done }))
+            }
+            Self::Permit { key, permit } => {
+                let release = SemRelease { key, permit: *permit, reqid };
+                Some(command(Op::Sem(SemOp::Release(release))))
+            }
+            Self::Multi { .. } => None,
+        }
+    }
+
+    /// The request that tells, by an error, that a part is gone, and changes nothing; None if there is no such request.
+    pub(crate) fn check(&self) -> Option<Cmd> {
+        let Self::Lock { family, key, token, .. } = self else { return None };
+        Some(family.check(Check { key, token: *token }))
+    }
+
+    /// Its names in messages.
+    pub(crate) fn names(&self) -> Vec<Box<[u8]>> {
+        match self {
+            Self::Lock { key, token, .. } => {
+                vec![hold_name(token.to_string().as_bytes(), key)]
+            }
+            Self::Permit { key, permit } => vec![hold_name(&permit::text(permit), key)],
+            Self::Multi { keys, tokens, .. } => {
+                let names = keys.iter().zip(tokens);
+                names.map(|(key, token)| hold_name(token.to_string().as_bytes(), key)).collect()
+            }
+        }
+    }
+
+    /// A key that tells the server.
+    pub(crate) fn key(&self) -> &[u8] {
+        match self {
+            Self::Lock { key, .. } | Self::Permit { key, .. } => key,
+            Self::Multi { keys, .. } => keys.first().map_or(&[], Vec::as_slice),
+        }
+    }
+
+    /// The owner; permits have none.
+    pub(crate) fn owner(&self) -> &[u8] {
+        match self {
+            Self::Lock { owner, .. } | Self::Multi { owner, .. } => owner,
+            Self::Permit { .. } => &[],
+        }
+    }
+
+    /// The fencing token: of several locks, the first; of permits, 0.
+    pub(crate) fn token(&self) -> u64 {
+        match self {
+            Self::Lock { token, .. } => *token,
+            Self::Multi { tokens, .. } => tokens.first().copied().unwrap_or(0),
+            Self::Permit { .. } => 0,
+        }
+    }
+}
+
+/// The name of a hold in messages.
+pub(crate) fn hold_name(id: &[u8], key: &[u8]) -> Box<[u8]> {
+    [id, b" ", key].concat().into()
+}

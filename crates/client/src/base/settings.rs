@@ -1,0 +1,113 @@
+//! How a client behaves.
+
+use std::time::Duration;
+
+use dlock_wire::names::{CLAIM_MIN_MS, LEASE_MAX_MS, QUEUE_MAX_MS};
+
+use crate::base::clock::millis;
+use crate::base::error::Error;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How to wait for a lock that another owner holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Wait {
+    /// Wait in the server's queue over the shared connection; a message reports the grant. Any number of tasks wait on
+    /// one connection. The message may get lost (a broken connection, a proxy): the client repeats its request after
+    /// each reconnect and at least every half [`ClientBuilder::queue`](crate::ClientBuilder::queue).
+    #[default]
+    Queue,
+    /// Block a dedicated connection for each waiting task. For servers behind proxies that do not pass messages on. At
+    /// most [`ClientBuilder::private_connections`](crate::ClientBuilder::private_connections) wait at a time; the next
+    /// gets [`ErrorKind::Busy`](crate::ErrorKind::Busy).
+    Blocking,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) wait: Wait,
+    pub(crate) lease: Duration,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) queue: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) response_timeout: Duration,
+    pub(crate) retry_for: Duration,
+    pub(crate) private_connections: usize,
+    /// How many replicas must have each grant and each renewal before it counts.
+    pub(crate) replicas: Option<u32>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            wait: Wait::default(),
+            lease: Duration::from_secs(30),
+            max_hold: None,
+            queue: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(3),
+            response_timeout: Duration::from_secs(3),
+            retry_for: Duration::from_secs(10),
+            private_connections: 256,
+            replicas: None,
+        }
+    }
+}
+
+impl Settings {
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        check_renewed(self.lease)?;
+        self.max_hold.map_or(Ok(()), check_max_hold)?;
+        if !(Duration::from_millis(100)..=DAY).contains(&self.queue) {
+            return Err(Error::invalid("queue must be 100 ms to 1 day"));
+        }
+        for (name, time) in [
+            ("connect_timeout", self.connect_timeout),
+            ("response_timeout", self.response_timeout),
+            ("retry_for", self.retry_for),
+        ] {
+            if !(Duration::from_millis(1)..=365 * DAY).contains(&time) {
+                return Err(Error::invalid(format!("{name} must be 1 ms to 365 days")));
+            }
+        }
+        if self.replicas == Some(0) {
+            return Err(Error::invalid("replicas must be at least 1"));
+        }
+        if self.private_connections == 0 {
+            return Err(Error::invalid("private_connections must be at least 1"));
+        }
+        Ok(())
+    }
+
+    /// How long a grant that a message announced lasts at least, counted from the grant.
+    pub(crate) fn announced(&self) -> Duration {
+        self.queue.min(Duration::from_millis(CLAIM_MIN_MS))
+    }
+
+    pub(crate) fn queue_ms(&self) -> u64 {
+        u64::try_from(self.queue.as_millis()).unwrap_or(QUEUE_MAX_MS)
+    }
+}
+
+/// A lease in milliseconds, or an error of kind Invalid.
+pub(crate) fn lease_ms(lease: Duration) -> Result<u64, Error> {
+    let ms = millis(lease);
+    if ms == 0 || ms > LEASE_MAX_MS {
+        return Err(Error::invalid("lease must be 1 ms to 365 days"));
+    }
+    Ok(ms)
+}
+
+/// An error of kind Invalid for a lease out of range that the watchdog renews.
+pub(crate) fn check_renewed(lease: Duration) -> Result<(), Error> {
+    lease_ms(lease)?;
+    if lease < Duration::from_millis(30) {
+        return Err(Error::invalid("lease must be at least 30 ms to be renewed in time"));
+    }
+    Ok(())
+}
+
+/// An error of kind Invalid for a `max_hold` out of range.
+pub(crate) fn check_max_hold(time: Duration) -> Result<(), Error> {
+    lease_ms(time).map(drop).map_err(|_| Error::invalid("max_hold must be 1 ms to 365 days"))
+}

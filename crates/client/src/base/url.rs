@@ -1,0 +1,224 @@
+//! Where to connect to, as a URL.
+
+#[cfg(feature = "sentinel")]
+pub(crate) mod sentinel;
+
+use std::borrow::Cow;
+#[cfg(feature = "testing")]
+use std::sync::Arc;
+
+use redis::{ConnectionInfo, IntoConnectionInfo};
+
+#[cfg(feature = "sentinel")]
+use self::sentinel::NamedPrimary;
+#[cfg(feature = "testing")]
+use crate::base::dialer::Dial;
+use crate::base::error::Error;
+#[cfg(feature = "tls-rustls")]
+use crate::base::tls::certified;
+use crate::base::tls::has_tls;
+
+/// What a client connects to.
+#[derive(Debug, Clone)]
+pub(crate) enum Endpoints {
+    Single(Box<ConnectionInfo>),
+    #[cfg(feature = "sentinel")]
+    Sentinel(Box<NamedPrimary>),
+    #[cfg(feature = "cluster")]
+    Cluster {
+        nodes: Vec<ConnectionInfo>,
+    },
+    /// Whatever that leads to.
+    #[cfg(feature = "testing")]
+    Given(Arc<dyn Dial>),
+}
+
+impl Endpoints {
+    /// The database whose keys are meant.
+    pub(crate) fn db(&self) -> u32 {
+        let node = match self {
+            Self::Single(info) => info,
+            #[cfg(feature = "sentinel")]
+            Self::Sentinel(sentinels) => &sentinels.node,
+            #[cfg(feature = "cluster")]
+            Self::Cluster { .. } => return 0,
+            #[cfg(feature = "testing")]
+            Self::Given(_) => return 0,
+        };
+        u32::try_from(node.redis_settings().db()).unwrap_or(0)
+    }
+
+    /// `redis://`, `rediss://`, `unix://` as redis-rs reads them;
+    /// `redis-sentinel://[user:password@]host:port,…/name[/db][?parameter=value&…]` and
+    /// `redis-cluster://[user:password@]host:port,…`, with `rediss-` for TLS.
+    pub(crate) fn parse(url: &str) -> Result<Self, Error> {
+        if let Some((scheme, rest)) = one_of(url, "sentinel") {
+            #[cfg(feature = "sentinel")]
+            return NamedPrimary::parse(scheme, rest)
+                .map(|sentinels| Self::Sentinel(Box::new(sentinels)));
+            #[cfg(not(feature = "sentinel"))]
+            return Err(no_feature(scheme, rest, "sentinel"));
+        }
+        if let Some((scheme, rest)) = one_of(url, "cluster") {
+            #[cfg(feature = "cluster")]
+            return cluster(scheme, rest);
+            #[cfg(not(feature = "cluster"))]
+            return Err(no_feature(scheme, rest, "cluster"));
+        }
+        Ok(Self::Single(Box::new(info(url)?)))
+    }
+
+    /// User and password for the Sentinels, if there are some; without a user, the default one.
+    #[cfg(feature = "sentinel")]
+    pub(crate) fn set_sentinel_credentials(&mut self, user: &str, password: &str) {
+        if let Self::Sentinel(sentinels) = self {
+            sentinels.set_credentials(user, password);
+        }
+    }
+
+    /// The same with these certificates wherever TLS is spoken.
+    #[cfg(feature = "tls-rustls")]
+    pub(crate) fn with_certificates(self, tls: &redis::TlsCertificates) -> Result<Self, Error> {
+        Ok(match self {
+            Self::Single(info) => Self::Single(Box::new(certified(*info, tls)?)),
+            #[cfg(feature = "cluster")]
+            Self::Cluster { nodes } => {
+                let nodes = nodes.into_iter().map(|info| certified(info, tls));
+                Self::Cluster { nodes: nodes.collect::<Result<_, _>>()? }
+            }
+            #[cfg(feature = "sentinel")]
+            Self::Sentinel(sentinels) => {
+                Self::Sentinel(Box::new(sentinels.with_certificates(tls)?))
+            }
+            #[cfg(feature = "testing")]
+            Self::Given(_) => return Err(Error::invalid("the fake server does not speak TLS")),
+        })
+    }
+
+    /// Whether TLS is spoken anywhere.
+    pub(crate) fn has_tls(&self) -> bool {
+        match self {
+            Self::Single(info) => has_tls(info),
+            #[cfg(feature = "cluster")]
+            Self::Cluster { nodes } => nodes.iter().any(has_tls),
+            #[cfg(feature = "sentinel")]
+            Self::Sentinel(sentinels) => sentinels.has_tls(),
+            #[cfg(feature = "testing")]
+            Self::Given(_) => false,
+        }
+    }
+}
+
+/// Takes the parameter `replicas` out of a URL, which may be of any kind.
+pub(crate) fn take_replicas(url: &str) -> Result<(Cow<'_, str>, Option<u32>), Error> {
+    let Some((before, parameters)) = url.rsplit_once('?') else {
+        return Ok((Cow::Borrowed(url), None));
+    };
+    let is_it = |parameter: &&str| parameter.starts_with("replicas=");
+    let (ours, others): (Vec<_>, Vec<_>) = parameters.split('&').partition(is_it);
+    let [parameter] = ours.as_slice() else {
+        return match ours.as_slice() {
+            [] => Ok((Cow::Borrowed(url), None)),
+            _ => Err(Error::invalid("replicas is given twice in the URL")),
+        };
+    };
+    let count = parameter.trim_start_matches("replicas=").parse();
+    let count = count.map_err(|_| Error::invalid("replicas in the URL must be a number"))?;
+    let mark = if others.is_empty() { "" } else { "?" };
+    Ok((Cow::Owned(format!("{before}{mark}{}", others.join("&"))), Some(count)))
+}
+
+/// What follows `redis-cluster://` or `rediss-cluster://`.
+#[cfg(feature = "cluster")]
+fn cluster(scheme: &'static str, rest: &str) -> Result<Endpoints, Error> {
+    let hosts = rest.trim_end_matches('/');
+    if hosts.contains('/') {
+        return Err(Error::invalid("a cluster has no database number but 0"));
+    }
+    Ok(Endpoints::Cluster { nodes: infos(scheme, hosts, "")? })
+}
+
+#[cfg(not(all(feature = "cluster", feature = "sentinel")))]
+fn no_feature(scheme: &str, _rest: &str, feature: &str) -> Error {
+    Error::invalid(format!("{scheme}-{feature}:// needs the feature `{feature}` of dlock-client"))
+}
+
+/// `redis` or `rediss`, and what follows `://`.
+fn one_of<'a>(url: &'a str, what: &str) -> Option<(&'static str, &'a str)> {
+    let (scheme, rest) = url.split_once("://")?;
+    match scheme.split_once('-')? {
+        ("redis", kind) if kind == what => Some(("redis", rest)),
+        ("rediss", kind) if kind == what => Some(("rediss", rest)),
+        _ => None,
+    }
+}
+
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+fn infos(scheme: &str, hosts: &str, db: &str) -> Result<Vec<ConnectionInfo>, Error> {
+    let (user, hosts) = hosts.rsplit_once('@').map_or(("", hosts), |(user, hosts)| (user, hosts));
+    let at = if user.is_empty() { "" } else { "@" };
+    let of = |host: &str| info(&format!("{scheme}://{user}{at}{host}/{db}"));
+    let infos =
+        hosts.split(',').filter(|host| !host.is_empty()).map(of).collect::<Result<Vec<_>, _>>()?;
+    if infos.is_empty() { Err(no_host()) } else { Ok(infos) }
+}
+
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+fn no_host() -> Error {
+    Error::invalid("the URL names no host")
+}
+
+fn info(url: &str) -> Result<ConnectionInfo, Error> {
+    // The URL may hold a password: it is not repeated in the text.
+    url.into_connection_info().map_err(|error| Error::invalid(format!("bad URL: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(all(feature = "cluster", feature = "tls-rustls"))]
+    #[test]
+    fn a_cluster_url_names_hosts() {
+        let Ok(Endpoints::Cluster { nodes }) = Endpoints::parse("rediss-cluster://:p@a:1,b:2/")
+        else {
+            panic!("a cluster")
+        };
+        assert_eq!(nodes.len(), 2);
+        assert_eq!(nodes[1].redis_settings().password(), Some("p"));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_url_is_said_without_its_password() {
+        for url in [
+            "redis-sentinel://host",
+            "redis-cluster:///",
+            "redis-sentinel://a/main?sentinel_username=u",
+            "redis-sentinel://a/main?sentinel_password=secret%ff",
+            "redis-sentinel://a/main?sentinel_tls=maybe",
+            "redis-sentinel://a/main?password=secret",
+            "redis-cluster://a/1",
+            "http://a:secret@b",
+        ] {
+            let Err(error) = Endpoints::parse(url) else { panic!("{url}") };
+            assert_eq!(error.kind(), crate::ErrorKind::Invalid, "{url}");
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_url_that_needs_a_feature_says_which() {
+        for (url, feature, is_there) in [
+            ("redis-cluster://host", "`cluster`", cfg!(feature = "cluster")),
+            ("redis-sentinel://host/main", "`sentinel`", cfg!(feature = "sentinel")),
+        ] {
+            match Endpoints::parse(url) {
+                Ok(_) => assert!(is_there, "{url}"),
+                Err(error) => {
+                    assert_eq!(error.kind(), crate::ErrorKind::Invalid);
+                    assert!(!is_there && error.to_string().contains(feature), "{error}");
+                }
+            }
+        }
+    }
+}

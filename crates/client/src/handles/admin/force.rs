@@ -1,0 +1,128 @@
+//! Ending holds and waits by force.
+
+use dlock_wire::permit;
+use dlock_wire::request::{
+    LockFamily, LockOp, OneKey, OnePermit, Op, Read, RwBreak, RwOp, SemOp, Unblock,
+};
+
+use super::{Admin, Kind};
+use crate::base::command::command;
+use crate::base::error::Error;
+use crate::base::reply::read;
+
+impl Admin {
+    /// Ends the holds of a lock by force: the one of a DLOCK or DFAIR key, all of a DRW key. Returns how many there
+    /// were. The first waiter gets the lock in the same step (with `dlock.lock-delay-ms`, later).
+    ///
+    /// The holder works on until it notices. Break a hold only when its holder is known to be dead, or when what the
+    /// lock protects checks fencing tokens.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](crate::ErrorKind::Invalid) for a semaphore (see [`Admin::break_permit`]) and for a latch, which has
+    /// no holder; [`WrongType`](crate::ErrorKind::WrongType) when the key holds something else.
+    #[doc = cancel_sent!()]
+    ///
+    /// ```
+    #[doc = example!()]
+    /// # server.cmd(&["DLOCK.ACQUIRE", "door", "alice"]);
+    /// assert_eq!(client.admin().break_key(b"door").await?, 1);
+    /// assert_eq!(client.admin().break_key(b"door").await?, 0);
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub async fn break_key(&self, key: &[u8]) -> Result<u64, Error> {
+        let info = self.by_family(key, |kind| Read::info(kind, key)).await?;
+        let Some((kind, _)) = info else { return Ok(0) };
+        let op = match kind {
+            Kind::Lock => Op::Lock(LockFamily::Lock, LockOp::Break(OneKey { key })),
+            Kind::Fair => Op::Lock(LockFamily::Fair, LockOp::Break(OneKey { key })),
+            Kind::ReadWrite => Op::Rw(RwOp::Break(RwBreak { key, owner: None })),
+            Kind::Semaphore => {
+                return Err(Error::invalid(
+                    "it is a semaphore: break one of its permits (break_permit)",
+                ));
+            }
+            _ => {
+                return Err(Error::invalid(
+                    "it is a latch: it has no holder, so there is nothing to break",
+                ));
+            }
+        };
+        read(self.call(key, op).await?)
+    }
+
+    /// As [`Admin::break_key`], of a read-write lock the holds of one owner alone: reading and writing.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`](crate::ErrorKind::WrongType) when the key holds something else.
+    #[doc = cancel_sent!()]
+    ///
+    /// ```
+    #[doc = example!()]
+    /// # server.cmd(&["DRW.ACQUIRE", "page", "alice", "READ"]);
+    /// # server.cmd(&["DRW.ACQUIRE", "page", "bob", "READ"]);
+    /// assert_eq!(client.admin().break_owner(b"page", b"alice").await?, 1);
+    /// # server.cmd(&["DRW.RELEASE", "page", "bob", "READ"]);
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub async fn break_owner(&self, key: &[u8], owner: &[u8]) -> Result<u64, Error> {
+        let call = RwBreak { key, owner: Some(owner) };
+        read(self.call(key, Op::Rw(RwOp::Break(call))).await?)
+    }
+
+    /// Ends a permit of a semaphore by force; false: there is none of this id (any more). See
+    /// [`Admin::break_key`] for the risk.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](crate::ErrorKind::Invalid) when `id` is not a permit id, [`WrongType`](crate::ErrorKind::WrongType)
+    /// when the key holds something else.
+    #[doc = cancel_sent!()]
+    ///
+    /// ```
+    #[doc = example!()]
+    /// # server.cmd(&["DSEM.ACQUIRE", "licences", "alice", "LIMIT", "2"]);
+    /// let admin = client.admin();
+    /// for permit in admin.permits(b"licences").await? {
+    ///     assert!(admin.break_permit(b"licences", &permit.id).await?);
+    /// }
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub async fn break_permit(&self, key: &[u8], id: &str) -> Result<bool, Error> {
+        let Some(permit) = permit::parse(id.as_bytes()) else {
+            return Err(Error::invalid(format!("{id:?} is not a permit id")));
+        };
+        let reply = self.call(key, Op::Sem(SemOp::Break(OnePermit { key, permit }))).await?;
+        Ok(read::<u64>(reply)? == 1)
+    }
+
+    /// Ends the blocked call of a connection, of whatever family: it is answered Null, or with `error`
+    /// [`Unblocked`](crate::ErrorKind::Unblocked). False: that connection has no blocked call.
+    ///
+    /// Client ids count for one server. Errors: [`Invalid`](crate::ErrorKind::Invalid) in a cluster of several
+    /// primaries: connect to the node itself.
+    #[doc = errors_as!("all calls: see [`Admin`]")]
+    ///
+    /// ```
+    #[doc = example!()]
+    /// # server.cmd(&["DLOCK.ACQUIRE", "door", "alice"]);
+    /// # let _bob = server.block(&["DLOCK.ACQUIRE", "door", "bob", "BLOCK", "0"]);
+    /// let admin = client.admin();
+    /// let first = admin.waiters(b"door", Some(1)).await?.remove(0);
+    /// if let Some(id) = first.client {
+    ///     assert!(admin.unblock(id, false).await?);
+    /// }
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub async fn unblock(&self, client_id: u64, error: bool) -> Result<bool, Error> {
+        let servers = self.core.routes.servers();
+        let [server] = servers.as_slice() else {
+            return Err(Error::invalid(
+                "client ids count for one server, and this is a cluster: connect to the node itself",
+            ));
+        };
+        let cmd = command(Op::Unblock(Unblock { client: client_id, error }));
+        Ok(read::<u64>(self.ask(server, &cmd).await?)? == 1)
+    }
+}

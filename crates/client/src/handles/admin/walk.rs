@@ -1,0 +1,75 @@
+//! The locks of all primaries, page by page.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::{Admin, Entry, Kind};
+use crate::base::error::Error;
+use crate::base::reply::read;
+use crate::connection::route::Server;
+
+/// How many keys a server looks at for one page of SCAN: it serves no other client meanwhile.
+const PAGE: u32 = 1000;
+
+/// The locks whose keys match a pattern, page by page: see [`Admin::walk`].
+#[must_use = "call next_page"]
+pub struct Walk {
+    admin: Admin,
+    pattern: Vec<u8>,
+    /// What is left to visit; the first one from `cursor` on.
+    left: VecDeque<(Arc<Server>, Kind)>,
+    cursor: Vec<u8>,
+}
+
+impl Admin {
+    /// As [`Admin::locks`], for programs that do not need all of them, or not at once.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// # server.cmd(&["DLOCK.ACQUIRE", "door", "alice"]);
+    /// let mut walk = client.admin().walk(b"*");
+    /// while let Some(page) = walk.next_page().await? {
+    ///     for entry in page {
+    ///         println!("{}", entry.key.escape_ascii());
+    ///         # assert_eq!(entry.key, b"door");
+    ///     }
+    /// }
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub fn walk(&self, pattern: &[u8]) -> Walk {
+        let of = |server: Arc<Server>| Kind::ALL.map(|kind| (server.clone(), kind));
+        let left = self.core.routes.servers().into_iter().flat_map(of).collect();
+        Walk { admin: self.clone(), pattern: pattern.to_vec(), left, cursor: START.to_vec() }
+    }
+}
+
+const START: &[u8] = b"0";
+
+impl Walk {
+    /// The next locks, which may be none; `None`: that was all. A key may appear twice. After an error, the next page
+    /// is of the next server.
+    #[doc = errors_as!("all calls: see [`Admin`]")]
+    pub async fn next_page(&mut self) -> Result<Option<Vec<Entry>>, Error> {
+        let Some((server, kind)) = self.left.front().cloned() else { return Ok(None) };
+        let (next, keys) = match self.page(&server, kind).await {
+            Ok(page) => page,
+            Err(error) => {
+                self.left.retain(|(left, _)| !Arc::ptr_eq(left, &server));
+                START.clone_into(&mut self.cursor);
+                return Err(error);
+            }
+        };
+        self.cursor = next;
+        if self.cursor == START {
+            self.left.pop_front();
+        }
+        Ok(Some(keys.into_iter().map(|key| Entry { key, kind }).collect()))
+    }
+
+    async fn page(&self, server: &Server, kind: Kind) -> Result<(Vec<u8>, Vec<Vec<u8>>), Error> {
+        let mut page = redis::cmd("SCAN");
+        page.arg(&self.cursor).arg("MATCH").arg(&self.pattern).arg("COUNT").arg(PAGE);
+        page.arg("TYPE").arg(kind.key_type());
+        read(self.admin.ask(server, &page).await?)
+    }
+}

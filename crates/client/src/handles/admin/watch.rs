@@ -1,0 +1,60 @@
+//! Waiting for the end of a hold of another owner.
+
+use std::time::Duration;
+
+use dlock_wire::reply::{HoldEnd, Kind};
+
+use super::{Admin, Entry};
+use crate::base::deadline::Deadline;
+use crate::base::error::Error;
+use crate::base::target::{Family, Keys, Target};
+use crate::connection::dedicated::SHORT_BLOCK;
+use crate::handles::lock::Lock;
+
+impl Admin {
+    /// Waits until the hold with this token has ended, at most `time`; says how. None: it is still in force. Blocks a
+    /// dedicated connection.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](crate::ErrorKind::Invalid): only locks with one holder can be waited for ([`Kind::Lock`],
+    /// [`Kind::Fair`]). [`Busy`](crate::ErrorKind::Busy): no dedicated connection is free.
+    /// [`Unavailable`](crate::ErrorKind::Unavailable): no server answers, or it is a replica, which does not wait.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the wait.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// use std::time::Duration;
+    /// use dlock_client::admin::{Entry, HoldEnd, Kind};
+    ///
+    /// let guard = client.lock("door").acquire().await?;
+    /// let (door, token) = (Entry { key: b"door".to_vec(), kind: Kind::Lock }, guard.token());
+    /// let time = Duration::from_millis(20);
+    /// assert_eq!(client.admin().await_end(&door, token, time).await?, None);
+    /// guard.release().await?;
+    /// assert_eq!(client.admin().await_end(&door, token, time).await?, Some(HoldEnd::Released));
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub async fn await_end(
+        &self,
+        entry: &Entry,
+        token: u64,
+        time: Duration,
+    ) -> Result<Option<HoldEnd>, Error> {
+        let family = match entry.kind {
+            Kind::Lock => Family::Lock,
+            Kind::Fair => Family::Fair,
+            _ => {
+                return Err(Error::invalid(
+                    "only the hold of a lock with one holder can be waited for",
+                ));
+            }
+        };
+        let lock = Lock::new(&self.core, Target::Lock(family), Keys::one(&entry.key));
+        let ended = lock.await_end(token, Deadline::after(time), SHORT_BLOCK).await?;
+        Ok(ended.map(|ended| ended.how))
+    }
+}

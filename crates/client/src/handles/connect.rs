@@ -1,0 +1,231 @@
+//! Connecting.
+
+#[cfg(feature = "redis")]
+mod existing;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::base::context::Context;
+#[cfg(feature = "testing")]
+use crate::base::dialer::Dial;
+use crate::base::error::Error;
+use crate::base::flight::Flights;
+use crate::base::settings::{Settings, Wait};
+use crate::base::tls;
+#[cfg(feature = "tls-rustls")]
+use crate::base::tls::TlsCertificates;
+use crate::base::url::{Endpoints, take_replicas};
+use crate::connection::route::Routes;
+use crate::handles::client::Client;
+use crate::hold::watchdog;
+use crate::registry::{Core, Registry};
+
+impl Client {
+    /// Connects. The URL is
+    ///
+    /// - `redis://[user:password@]host:port/db`, `rediss://…` with TLS, `unix:///path` for one server;
+    /// - `redis-sentinel://[user:password@]host:port,host:port/name[/db]` for the primary of that name, whichever
+    ///   server that is. User and password are those of the servers; those of the Sentinels are parameters:
+    ///   `?sentinel_username=…&sentinel_password=…`, or with [`ClientBuilder::sentinel_credentials`];
+    /// - `redis-cluster://[user:password@]host:port,host:port` for a cluster;
+    /// - the latter two with `rediss-` for TLS, also to the Sentinels (unless `sentinel_tls=no`);
+    /// - each with the parameter `?replicas=n`, which is [`ClientBuilder::holds_through_failover`].
+    ///
+    /// In users and passwords, characters with a meaning in URLs are written as `%40` (`@`), `%26` (`&`) and so on.
+    ///
+    /// Needs a tokio runtime, which has to live as long as the client.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](crate::ErrorKind::Invalid) (the URL, or no runtime), [`Refused`](crate::ErrorKind::Refused),
+    /// [`NoModule`](crate::ErrorKind::NoModule), [`Unavailable`](crate::ErrorKind::Unavailable).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future ends the connections.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder().connect(url).await
+    }
+
+    /// Settings, for a client that is not connected yet.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+}
+
+/// Settings of a [`Client`], before it connects.
+///
+/// ```
+#[doc = example!()]
+/// use std::time::Duration;
+/// use dlock_client::Client;
+///
+/// let client = Client::builder().lease(Duration::from_secs(10)).connect(&url).await?;
+/// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use = "call connect"]
+pub struct ClientBuilder {
+    settings: Settings,
+    #[cfg(feature = "tls-rustls")]
+    tls: Option<TlsCertificates>,
+    #[cfg(feature = "sentinel")]
+    sentinel: Option<SentinelCredentials>,
+}
+
+#[cfg(feature = "sentinel")]
+#[derive(Clone)]
+struct SentinelCredentials {
+    user: String,
+    password: String,
+}
+
+#[cfg(feature = "sentinel")]
+impl std::fmt::Debug for SentinelCredentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SentinelCredentials").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// Methods of [`ClientBuilder`] that change one setting.
+macro_rules! settings {
+    ($($(#[$doc:meta])* $setting:ident: $type:ty,)*) => {
+        impl ClientBuilder {
+            $($(#[$doc])*
+            pub fn $setting(mut self, $setting: $type) -> Self {
+                self.settings.$setting = $setting;
+                self
+            })*
+        }
+    };
+}
+
+settings! {
+    /// How tasks wait, unless a lock says otherwise; default [`Wait::Queue`].
+    wait: Wait,
+
+    /// The lease of holds without their own lease, 30 ms to 365 days, default 30 s. A watchdog renews these holds
+    /// every third of it; a lock stays held that long after its holder's process died.
+    lease: Duration,
+
+    /// How long the watchdog keeps a hold alive, unless a handle says otherwise
+    /// ([`Lock::max_hold`](crate::Lock::max_hold)), 1 ms to 365 days. Default None: as long as its guard lives.
+    max_hold: Option<Duration>,
+
+    /// How long a place in the queue outlives its connection, and how long a grant that was announced stays ready (at
+    /// most `dlock.claim-ms` of the server), 100 ms to 1 day, default 10 s. Waiting tasks ask again every half of it; a
+    /// process that dies while it waits holds the queue up by as much, once.
+    queue: Duration,
+
+    /// How long setting up a connection may take, 1 ms to 365 days, default 3 s.
+    connect_timeout: Duration,
+
+    /// How long the answer to a request that does not wait may take, 1 ms to 365 days, default 3 s. After that the
+    /// connection counts as dead and the request is repeated over a new one, with the same request id.
+    response_timeout: Duration,
+
+    /// How long a call goes on while no server answers, 1 ms to 365 days, default 10 s: the one setting for every
+    /// request after [`connect`](Self::connect). It covers an acquire that waits, too: each answer starts the time
+    /// again, so an acquire waits without a limit while a server answers. Calls with their own timeout end by that.
+    retry_for: Duration,
+
+    /// How many calls may block a dedicated connection at a time, per server, default 256. Each costs the server
+    /// some 40 to 75 KB while it is blocked.
+    private_connections: usize,
+}
+
+impl ClientBuilder {
+    /// A grant counts only when `replicas` replicas have it, and so does each renewal: a hold lasts no longer than the
+    /// last renewal that they confirmed. If the servers are set up for it
+    /// ([docs/failover.md](https://github.com/dlock/dlock/blob/main/docs/failover.md), `dlock doctor`), no two clients
+    /// hold a lock at the same time, also after failovers. 1 or more; the default is not to wait for replicas. Also
+    /// `replicas=n` in the URL; the larger number counts.
+    ///
+    /// An acquire gets [`Replicas`](crate::ErrorKind::Replicas) if too few replicas have its grant within a sixth of
+    /// the lease, at most one second; the grant is released. While replicas are missing, the client's requests wait
+    /// for up to that time, and holds end with their leases. A release does not wait. Every client of a lock needs this
+    /// setting.
+    pub fn holds_through_failover(mut self, replicas: u32) -> Self {
+        self.settings.replicas = Some(replicas);
+        self
+    }
+
+    /// Certificates for `rediss://`: your own authority (instead of those that the system trusts), and a
+    /// certificate of this client. They apply to Sentinels and all nodes of a cluster, too. Bad certificates, and a URL
+    /// without TLS, are [`Invalid`](crate::ErrorKind::Invalid).
+    #[cfg(feature = "tls-rustls")]
+    pub fn tls(mut self, certificates: TlsCertificates) -> Self {
+        self.tls = Some(certificates);
+        self
+    }
+
+    /// User and password of the Sentinels themselves, as `sentinel_username` and `sentinel_password` of the URL, and
+    /// before these. An empty user is the default one, whose password Sentinels call `requirepass`. No effect without
+    /// Sentinels.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// # let sentinels = dlock_testing::Sentinels::with().requirepass("s3cret").start(1, &server, 0);
+    /// # let url = sentinels.url();
+    /// // url: "redis-sentinel://sentinel-a:26379,sentinel-b:26379/locks"
+    /// let builder = dlock_client::Client::builder().sentinel_credentials("", "s3cret");
+    /// let client = builder.connect(&url).await?;
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    #[cfg(feature = "sentinel")]
+    pub fn sentinel_credentials(
+        mut self,
+        user: impl Into<String>,
+        password: impl Into<String>,
+    ) -> Self {
+        let credentials = SentinelCredentials { user: user.into(), password: password.into() };
+        self.sentinel = Some(credentials);
+        self
+    }
+
+    /// Connects to what `url` names; see [`Client::connect`].
+    #[doc = errors_as!("[`Client::connect`]")]
+    pub async fn connect(self, url: &str) -> Result<Client, Error> {
+        let (url, replicas) = take_replicas(url)?;
+        let mut builder = self;
+        builder.settings.replicas = builder.settings.replicas.max(replicas);
+        builder.connect_to(Endpoints::parse(&url)?).await
+    }
+
+    /// Connects to whatever that leads to.
+    #[cfg(feature = "testing")]
+    pub(crate) async fn connect_by(self, dialer: Arc<dyn Dial>) -> Result<Client, Error> {
+        self.connect_to(Endpoints::Given(dialer)).await
+    }
+
+    async fn connect_to(
+        self,
+        #[allow(unused_mut)] mut endpoints: Endpoints,
+    ) -> Result<Client, Error> {
+        self.settings.check()?;
+        #[cfg(feature = "sentinel")]
+        if let Some(SentinelCredentials { user, password }) = &self.sentinel {
+            endpoints.set_sentinel_credentials(user, password);
+        }
+        #[cfg(feature = "tls-rustls")]
+        if let Some(tls) = self.tls {
+            endpoints = endpoints.with_certificates(&tls.checked()?)?;
+        }
+        if endpoints.has_tls() {
+            tls::crypto_provider()?;
+        }
+        let runtime = Handle::try_current()
+            .map_err(|_| Error::invalid("connect has to be called inside a tokio runtime"))?;
+        let ctx = Arc::new(Context::new(self.settings, runtime));
+        let registry = Arc::new(Registry::new(ctx.clone(), endpoints.db()));
+        let routes = Routes::connect(endpoints, ctx.clone(), registry.clone()).await?;
+        let routes = Arc::new(routes);
+        registry.set_routes(&routes);
+        let core = Arc::new(Core { ctx, registry, routes, flights: Flights::default() });
+        watchdog::start(&core);
+        Ok(Client::from_core(core))
+    }
+}

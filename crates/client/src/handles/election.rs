@@ -1,0 +1,253 @@
+//! Leader election: the holder of a lock leads, and its label is what the others need to know of it.
+
+use std::fmt;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use crate::base::back_off::BackOff;
+use crate::base::deadline::Deadline;
+use crate::base::error::Error;
+use crate::base::lost::Released;
+use crate::base::target::{Family, Keys, Target};
+use crate::connection::dedicated::SHORT_BLOCK;
+use crate::handles::guard::Guard;
+use crate::handles::lock::Lock;
+use crate::hold::Hold;
+use crate::registry::Core;
+
+/// Before the leader is asked for again while there is none.
+const PAUSES: BackOff = BackOff::new(Duration::from_millis(10), Duration::from_millis(250));
+
+/// How long a leader that lost its connection still leads, unless it says otherwise.
+const BIND: Duration = Duration::from_secs(2);
+/// A leader that must know before the next one leads needs some time.
+const BIND_MIN: Duration = Duration::from_millis(100);
+
+/// An election under one name: of all candidates, one leads at a time. The others wait in order of arrival.
+///
+/// The leader is the holder of the lock of that name ([`Client::lock`](crate::Client::lock)), and its value is the
+/// label of the hold. So `DLOCK.INFO` shows the leader to any program.
+///
+/// ```
+#[doc = example!()]
+/// let election = client.election("scheduler").value("10.0.0.7:80");
+/// let leadership = election.campaign().await?;
+/// let leader = election.leader().await?.expect("a leader");
+/// assert_eq!((leader.value.as_slice(), leader.token), (&b"10.0.0.7:80"[..], leadership.token()));
+/// leadership.resign().await?.ok_or_lost()?;
+/// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Election {
+    lock: Lock,
+}
+
+/// A leader.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leader {
+    /// What it says of itself: [`Election::value`].
+    pub value: Vec<u8>,
+    /// The fencing token of its leadership, larger than that of every leader before.
+    pub token: u64,
+}
+
+impl Election {
+    pub(crate) fn new(core: &Arc<Core>, name: &[u8]) -> Self {
+        Self { lock: Lock::new(core, Target::Lock(Family::Lock), Keys::one(name)).bind(BIND) }
+    }
+
+    /// What the others should know of this candidate when it leads, 0 to 256 bytes: for example its address.
+    #[must_use]
+    pub fn value(self, value: impl AsRef<[u8]>) -> Self {
+        Self { lock: self.lock.label(value) }
+    }
+
+    /// How long this candidate still leads after its connection is lost, 100 ms (less counts as that) to 365 days,
+    /// default 2 s: the time without a leader after its process dies. It has to be long enough to connect again, and a
+    /// server that answers nothing for that time ends the leadership; see [`Lock::bind`].
+    #[must_use]
+    pub fn bind(self, rest: Duration) -> Self {
+        Self { lock: self.lock.bind(rest.max(BIND_MIN)) }
+    }
+
+    /// The lease of the leadership, 30 ms to 365 days, which the client renews every third of it: the time without a
+    /// leader after its machine vanishes or its process stops (SIGSTOP), so that no connection closes. Without this, it
+    /// is the lease of the client ([`ClientBuilder::lease`](crate::ClientBuilder::lease)).
+    #[must_use]
+    pub fn lease(self, lease: Duration) -> Self {
+        Self { lock: self.lock.renewed_lease(lease) }
+    }
+
+    /// Waits in the queue of candidates, and leads.
+    #[doc = errors_as!("[`Lock::acquire`]")]
+    pub async fn campaign(&self) -> Result<Leadership, Error> {
+        Ok(Leadership { guard: self.lock.acquire().await? })
+    }
+
+    /// As [`campaign`](Self::campaign), but waits at most `time`. None: another candidate led all the time.
+    #[doc = errors_as!("[`Lock::acquire`]")]
+    pub async fn campaign_timeout(&self, time: Duration) -> Result<Option<Leadership>, Error> {
+        let guard = self.lock.acquire_timeout(time).await?;
+        Ok(guard.map(|guard| Leadership { guard }))
+    }
+
+    /// The leader of this moment. It may have changed when the reply arrives.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`](crate::ErrorKind::Unavailable): no server answered. [`WrongType`](crate::ErrorKind::WrongType).
+    #[doc = cancel_read!()]
+    pub async fn leader(&self) -> Result<Option<Leader>, Error> {
+        let holder = self.lock.holder().await?;
+        Ok(holder.map(|holder| Leader { value: holder.label, token: holder.token }))
+    }
+
+    /// The leaders, from the one of this moment on.
+    pub fn observe(&self) -> Leaders {
+        Leaders { watch: State::Idle(Box::new(Watch { election: self.clone(), last: 0 })) }
+    }
+}
+
+/// Leadership. It ends when this is dropped, with [`resign`](Leadership::resign), or when it is
+/// [lost](Hold::lost).
+#[must_use = "the leadership ends when this is dropped"]
+#[derive(Debug)]
+pub struct Leadership {
+    guard: Guard,
+}
+
+impl Leadership {
+    /// Lets the next candidate lead.
+    #[doc = errors_as!("[`Guard::release`]")]
+    pub async fn resign(self) -> Result<Released, Error> {
+        self.guard.release().await
+    }
+
+    #[cfg(feature = "blocking")]
+    pub(crate) fn into_guard(self) -> Guard {
+        self.guard
+    }
+
+    /// A view of the leadership, for other tasks.
+    pub fn hold(&self) -> Hold {
+        self.guard.hold()
+    }
+}
+
+impl Deref for Leadership {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.guard
+    }
+}
+
+/// The leaders of an [`Election`], one after the other, with rising tokens. After each change it reads the leader of
+/// that moment; a leader between two others may be left out, the present one is not. While there is none, it asks up to
+/// four times a second. A leader with a smaller token than one seen before is not shown: that happens only if a
+/// failover lost the later grant and the clock of the new server is behind. Each `Leaders` blocks a dedicated
+/// connection.
+///
+/// A `Stream`, without an end. After an error it goes on.
+#[must_use = "nothing is observed until it is polled"]
+pub struct Leaders {
+    watch: State,
+}
+
+struct Watch {
+    election: Election,
+    /// The token of the leader that was seen last.
+    last: u64,
+}
+
+type Next = Pin<Box<dyn Future<Output = (Box<Watch>, Result<Leader, Error>)> + Send>>;
+
+enum State {
+    Idle(Box<Watch>),
+    Waiting(Next),
+    /// Only while it is polled.
+    Polled,
+}
+
+impl Leaders {
+    /// The next leader.
+    ///
+    /// # Errors
+    ///
+    /// As [`Election::leader`], and [`Busy`](crate::ErrorKind::Busy): no dedicated connection is free to wait on.
+    ///
+    /// # Cancel safety
+    ///
+    /// No leader is lost when this future is dropped.
+    pub async fn next(&mut self) -> Result<Leader, Error> {
+        std::future::poll_fn(|cx| self.poll(cx)).await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Leader, Error>> {
+        loop {
+            match std::mem::replace(&mut self.watch, State::Polled) {
+                State::Idle(mut watch) => {
+                    self.watch = State::Waiting(Box::pin(async move {
+                        let next = watch.next().await;
+                        (watch, next)
+                    }));
+                }
+                State::Waiting(mut next) => {
+                    let Poll::Ready((watch, next)) = next.as_mut().poll(cx) else {
+                        self.watch = State::Waiting(next);
+                        return Poll::Pending;
+                    };
+                    self.watch = State::Idle(watch);
+                    return Poll::Ready(next);
+                }
+                State::Polled => {
+                    return Poll::Ready(Err(Error::unavailable("an earlier poll has panicked")));
+                }
+            }
+        }
+    }
+}
+
+impl Watch {
+    async fn next(&mut self) -> Result<Leader, Error> {
+        let mut pauses = PAUSES;
+        loop {
+            match self.election.leader().await? {
+                Some(leader) if leader.token > self.last => {
+                    self.last = leader.token;
+                    return Ok(leader);
+                }
+                Some(leader) if leader.token == self.last => {
+                    let lock = &self.election.lock;
+                    lock.await_end(leader.token, Deadline::Never, SHORT_BLOCK).await?;
+                    pauses.reset();
+                }
+                // There is none; or a server that was the primary before does not know of the present one.
+                Some(_) | None => pauses.pause().await,
+            }
+        }
+    }
+}
+
+impl futures_core::Stream for Leaders {
+    type Item = Result<Leader, Error>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Poll::Ready(Some(ready!(self.get_mut().poll(cx))))
+    }
+}
+
+impl fmt::Debug for Election {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Election").field("lock", &self.lock).finish()
+    }
+}
+
+impl fmt::Debug for Leaders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leaders").finish_non_exhaustive()
+    }
+}

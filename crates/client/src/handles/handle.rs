@@ -1,0 +1,138 @@
+//! What the handles of locks and permits share.
+
+/// What every type with a field `handle` can do: the shared options, and the three ways to acquire. What is said of
+/// those comes before their errors, which are the same for all.
+macro_rules! handle {
+    ($name:ident, $guard:ident of $hold:ident, $at_once:literal, $in_turn:literal) => {
+        impl $name {
+            pub(crate) fn new(
+                core: &std::sync::Arc<$crate::registry::Core>,
+                target: $crate::base::target::Target,
+                keys: $crate::base::target::Keys,
+            ) -> Self {
+                Self { handle: $crate::acquire::Handle::new(core, target, keys) }
+            }
+
+            /// A lease of this length, 1 ms to 365 days. The client does not renew such a hold: it ends after that time
+            /// unless it is released or renewed by hand. Without this, the lease is that of the client and a watchdog
+            /// renews it.
+            #[must_use]
+            pub fn lease(mut self, lease: std::time::Duration) -> Self {
+                self.handle.options.lease = Some(lease);
+                self
+            }
+
+            /// The longest time that the watchdog keeps the hold alive, 1 ms to 365 days, so that a holder that hangs
+            /// cannot keep the lock forever. After it the hold is lost with the reason
+            /// [`MaxHold`](crate::Lost::MaxHold), and the server gives the lock to the next waiter: at most 1/64 and 3
+            /// ms later, unless another guard of the same owner holds it. No effect on holds with their own
+            /// [`lease`](Self::lease), which nothing renews. Without this, the time is that of
+            /// [`ClientBuilder::max_hold`](crate::ClientBuilder::max_hold).
+            #[must_use]
+            pub fn max_hold(mut self, time: std::time::Duration) -> Self {
+                self.handle.options.max_hold = Some(time);
+                self
+            }
+
+            /// Acts for this owner, 1 to 256 bytes. Without this, each acquire has its own owner. Name one to hold a
+            /// lock several times (re-entry); each guard releases one hold. An owner is one logical task: of two tasks
+            /// that wait for the same key under one name, the later replaces the earlier.
+            #[must_use]
+            pub fn owner(mut self, owner: impl AsRef<[u8]>) -> Self {
+                self.handle.options.owner = Some(owner.as_ref().into());
+                self
+            }
+
+            pub(crate) fn owned_by(mut self, owner: &std::sync::Arc<[u8]>) -> Self {
+                self.handle.options.owner = Some(owner.clone());
+                self
+            }
+
+            /// A text for people, 0 to 256 bytes, that INFO and WAITERS show.
+            #[must_use]
+            pub fn label(mut self, label: impl AsRef<[u8]>) -> Self {
+                self.handle.options.label = Some(label.as_ref().into());
+                self
+            }
+
+            /// Binds the hold to the client's connection: when that is lost, the server shortens the lease to this
+            /// time: 0, or 20 ms to 365 days (else [`Invalid`](crate::ErrorKind::Invalid)). Leave enough time to
+            /// reconnect: the client then binds its holds again. The client counts from when it sent the last request
+            /// that the server answered over the connection: the hold is lost here before the server can free it,
+            /// whatever happened to the connection. To know that it is alive, the client probes it four times in this
+            /// time. With 0, the server ends the hold with the connection, before the client can know.
+            ///
+            /// Guards of one named owner share its hold, so they are all bound as soon as one of them is.
+            #[must_use]
+            pub fn bind(mut self, rest: std::time::Duration) -> Self {
+                self.handle.options.bind = Some(rest);
+                self
+            }
+
+            #[doc = $at_once]
+            ///
+            /// # Errors
+            ///
+            /// [`Reentry`](crate::ErrorKind::Reentry), [`Quarantine`](crate::ErrorKind::Quarantine),
+            /// [`WrongType`](crate::ErrorKind::WrongType), [`Unavailable`](crate::ErrorKind::Unavailable) and the
+            /// others that say what is wrong with the call or the server.
+            ///
+            /// # Cancel safety
+            ///
+            /// Dropping this future releases in the background what it was granted.
+            pub async fn try_acquire(&self) -> Result<Option<$guard>, $crate::base::error::Error> {
+                self.acquire_with($crate::base::deadline::Deadline::Now).await
+            }
+
+            #[doc = $in_turn]
+            ///
+            /// It waits as long as servers answer. It fails with [`Unavailable`](crate::ErrorKind::Unavailable) when
+            /// no server has answered for [`ClientBuilder::retry_for`](crate::ClientBuilder::retry_for).
+            ///
+            /// # Errors
+            ///
+            /// As [`try_acquire`](Self::try_acquire), and [`Deadlock`](crate::ErrorKind::Deadlock),
+            /// [`Limit`](crate::ErrorKind::Limit) (too many wait), [`Busy`](crate::ErrorKind::Busy) (no dedicated
+            /// connection is free to wait on), [`Unblocked`](crate::ErrorKind::Unblocked).
+            ///
+            /// # Cancel safety
+            ///
+            /// Dropping this future leaves the queue. What it was granted is released in the background.
+            pub async fn acquire(&self) -> Result<$guard, $crate::base::error::Error> {
+                loop {
+                    // None would mean that "never" has come.
+                    let guard = self.acquire_with($crate::base::deadline::Deadline::Never).await?;
+                    if let Some(guard) = guard {
+                        return Ok(guard);
+                    }
+                }
+            }
+
+            /// As [`acquire`](Self::acquire), but waits at most `time`. None: not granted in that time.
+            #[doc = errors_as!("[`acquire`](Self::acquire)")]
+            pub async fn acquire_timeout(
+                &self,
+                time: std::time::Duration,
+            ) -> Result<Option<$guard>, $crate::base::error::Error> {
+                self.acquire_with($crate::base::deadline::Deadline::after(time)).await
+            }
+
+            async fn acquire_with(
+                &self,
+                deadline: $crate::base::deadline::Deadline,
+            ) -> Result<Option<$guard>, $crate::base::error::Error> {
+                let hold = $crate::acquire::acquire(&self.handle, deadline).await?;
+                Ok(hold.map($guard::new))
+            }
+        }
+
+        $crate::handles::with::handle_with!($name, $hold);
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.handle.debug(stringify!($name), f)
+            }
+        }
+    };
+}
+pub(crate) use handle;

@@ -1,0 +1,137 @@
+//! Count-down latches.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_wire::reply::{LatchInfo, quote};
+use dlock_wire::request::{
+    Await, CountDown, LatchInit, LatchOp, LatchRead, OneKey, Op, Read, Request,
+};
+use redis::Value;
+
+use crate::base::command::command;
+use crate::base::deadline::Deadline;
+use crate::base::error::Error;
+use crate::base::reply::{read, read_or_null};
+use crate::base::settings::lease_ms;
+use crate::connection::dedicated::{BlockedCalls, SHORT_BLOCK};
+use crate::registry::Core;
+
+/// A count-down latch: any number of tasks wait until it has been counted down to zero.
+///
+/// ```
+#[doc = example!()]
+/// let ready = client.latch("ready");
+/// ready.init(2).await?;
+/// assert_eq!(ready.count_down(1).await?, 1);
+/// assert_eq!(ready.count_down(1).await?, 0);
+/// ready.wait().await?;
+/// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Latch {
+    core: Arc<Core>,
+    key: Arc<[u8]>,
+}
+
+impl Latch {
+    pub(crate) fn new(core: &Arc<Core>, key: &[u8]) -> Self {
+        Self { core: core.clone(), key: key.into() }
+    }
+
+    /// Closes it with this count, 1 to 2^31 - 1. False: one is closed already.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`](crate::ErrorKind::WrongType), [`Unavailable`](crate::ErrorKind::Unavailable).
+    #[doc = cancel_sent!()]
+    pub async fn init(&self, count: u32) -> Result<bool, Error> {
+        self.close(count, None).await
+    }
+
+    /// As [`init`](Latch::init); after `time`, 1 ms to 365 days, the latch breaks: waiting tasks get
+    /// [`Broken`](crate::ErrorKind::Broken).
+    #[doc = errors_as!("[`init`](Latch::init)")]
+    pub async fn init_for(&self, count: u32, time: Duration) -> Result<bool, Error> {
+        self.close(count, Some(lease_ms(time)?)).await
+    }
+
+    async fn close(&self, count: u32, lease_ms: Option<u64>) -> Result<bool, Error> {
+        let init = LatchInit { key: &self.key, count, lease_ms };
+        Ok(read::<u64>(self.call(Op::Latch(LatchOp::Init(init))).await?)? == 1)
+    }
+
+    /// Counts it down, by 1 to 2^31 - 1; returns what remains, 0 for an open or missing latch.
+    #[doc = errors_as!("[`init`](Latch::init)")]
+    pub async fn count_down(&self, by: u32) -> Result<i64, Error> {
+        let reqid = crate::base::random::name();
+        let step = CountDown { key: &self.key, n: by, reqid: Some(reqid.as_bytes()) };
+        read(self.call(Op::Latch(LatchOp::CountDown(step))).await?)
+    }
+
+    /// Waits until it is open, on a dedicated connection. A latch that was never closed is open.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`](crate::ErrorKind::Broken) if it is deleted or flushed, or its time ends, before. A server from 0.2.0
+    /// on remembers that for `dlock.request-memory-ms` (60 s), or until the latch is closed again.
+    /// [`Busy`](crate::ErrorKind::Busy), [`Unavailable`](crate::ErrorKind::Unavailable).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future ends the wait.
+    pub async fn wait(&self) -> Result<(), Error> {
+        while !self.await_open(Deadline::Never).await? {}
+        Ok(())
+    }
+
+    /// As [`wait`](Latch::wait), but at most for `time`. False: it is still closed.
+    #[doc = errors_as!("[`wait`](Latch::wait)")]
+    pub async fn wait_timeout(&self, time: Duration) -> Result<bool, Error> {
+        self.await_open(Deadline::after(time)).await
+    }
+
+    async fn await_open(&self, deadline: Deadline) -> Result<bool, Error> {
+        let request = |block_ms| {
+            let call = Await { key: &self.key, block_ms: Some(block_ms) };
+            command(Op::Latch(LatchOp::Await(call))).into()
+        };
+        let calls = BlockedCalls::new(&self.core.routes, &self.key, deadline);
+        let reply = Box::pin(calls.run(SHORT_BLOCK, request));
+        let reply = self.core.ctx.gate.admitted(reply).await?;
+        Ok(reply != Value::Nil)
+    }
+
+    /// What remains to be counted down; None if there is no closed latch.
+    ///
+    /// # Errors
+    ///
+    /// As [`init`](Latch::init).
+    #[doc = cancel_read!()]
+    pub async fn remaining(&self) -> Result<Option<u64>, Error> {
+        let reply = self.call(Read::Latch(LatchRead::Info(OneKey { key: &self.key }))).await?;
+        Ok(read_or_null::<LatchInfo>(reply)?.map(|latch| latch.count))
+    }
+
+    /// Whether it is open: a call to [`wait`](Latch::wait) would return at once. A latch that was never closed is open.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Latch::wait), but never [`Busy`](crate::ErrorKind::Busy).
+    #[doc = cancel_read!()]
+    pub async fn is_open(&self) -> Result<bool, Error> {
+        let call = Await { key: &self.key, block_ms: None };
+        Ok(self.call(Op::Latch(LatchOp::Await(call))).await? != Value::Nil)
+    }
+
+    async fn call<'a>(&self, request: impl Into<Request<'a>>) -> Result<Value, Error> {
+        self.core.routes.call(&self.key, request).await
+    }
+}
+
+impl fmt::Debug for Latch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Latch").field("key", &quote(&self.key)).finish_non_exhaustive()
+    }
+}

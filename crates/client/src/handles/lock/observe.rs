@@ -1,0 +1,63 @@
+//! The end of a hold of another owner.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use dlock_wire::reply::HoldEnd;
+use dlock_wire::request::{AwaitEnd, LockFamily, LockOp, Op};
+
+use super::Lock;
+use crate::acquire::Handle;
+use crate::base::command::command;
+use crate::base::deadline::Deadline;
+use crate::base::error::Error;
+use crate::base::reply::read;
+use crate::base::target::Family;
+use crate::connection::dedicated::BlockedCalls;
+
+impl Lock {
+    /// The family of a lock with one holder; an error for the modes of read-write locks, which have no such commands.
+    pub(super) fn lock_family(&self) -> Result<LockFamily, Error> {
+        match self.handle.target.family() {
+            Family::Lock => Ok(LockFamily::Lock),
+            Family::Fair => Ok(LockFamily::Fair),
+            Family::Rw(_) => Err(Error::invalid("not possible with a read-write lock")),
+        }
+    }
+
+    /// Waits until the hold with this token has ended, on a dedicated connection. None: the time is over, until which
+    /// the hold was in force. One request blocks for at most `longest`.
+    pub(crate) async fn await_end(
+        &self,
+        token: u64,
+        deadline: Deadline,
+        longest: Duration,
+    ) -> Result<Option<Ended>, Error> {
+        let Handle { core, keys, .. } = &self.handle;
+        let (key, family) = (keys.first(), self.lock_family()?);
+        let tries = AtomicU32::new(0);
+        let request = |block_ms| {
+            tries.fetch_add(1, Ordering::Relaxed);
+            let call = AwaitEnd {
+                token: Some(token),
+                block_ms: Some(block_ms),
+                reason: true,
+                ..AwaitEnd::new(key)
+            };
+            command(Op::Lock(family, LockOp::Await(call))).into()
+        };
+        let calls = BlockedCalls::new(&core.routes, key, deadline);
+        let reply = core.ctx.gate.admitted(Box::pin(calls.run(longest, request))).await?;
+        if reply == redis::Value::Nil {
+            return Ok(None);
+        }
+        Ok(Some(Ended { how: read(reply)?, is_late: tries.load(Ordering::Relaxed) > 1 }))
+    }
+}
+
+/// The end of a hold.
+pub(crate) struct Ended {
+    pub(crate) how: HoldEnd,
+    /// It may have ended some time before the answer: the request was sent more than once.
+    pub(crate) is_late: bool,
+}

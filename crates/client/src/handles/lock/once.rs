@@ -1,0 +1,264 @@
+//! Single flight: of those who want the same work done, one does it and the others wait for the end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_wire::reply::HoldEnd;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+use super::Lock;
+use crate::acquire::Handle;
+use crate::base::back_off::BackOff;
+use crate::base::deadline::Deadline;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::flight::Flight;
+use crate::connection::dedicated::SHORT_BLOCK;
+use crate::handles::guard::Guard;
+use crate::handles::with::{Holding, lasted, verdict};
+use crate::hold::Hold;
+
+/// Before a free lock that grants nothing now is asked again.
+const PAUSES: BackOff = BackOff::new(Duration::from_millis(5), Duration::from_millis(250));
+/// How long one AWAIT waits. After that, calls that began meanwhile are known to have seen the run.
+const SLICE: Duration = Duration::from_secs(600);
+/// Before its end, an AWAIT that fails is not repeated.
+const AT_THE_END: Duration = Duration::from_secs(1);
+
+/// What became of the work of [`Lock::run_once`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Once<T> {
+    /// It ran here; this is its result.
+    Ran(T),
+    /// Another task or process ran it to its end while this call waited.
+    AnotherRan,
+}
+
+/// Who runs the work.
+enum Turn {
+    Ours(Guard),
+    /// Another client did, and the calls here up to this number waited for it.
+    AnotherRan(u64),
+    TimedOut,
+}
+
+/// What a call of [`Lock::run_once`] has to do.
+pub(crate) enum Begun {
+    /// Its work, under this hold.
+    Ours(Guard, Run),
+    AnotherRan,
+    TimedOut,
+}
+
+/// A run of this client. The other calls of the client wait while this exists.
+pub(crate) struct Run {
+    flight: Arc<Flight>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Lock {
+    /// Runs the work unless another task or process is running it: then it waits for the end of that run. So of many
+    /// requests for one missing cache entry, one computes it.
+    ///
+    /// A run counts if it returns `Ok` and releases its hold in time. If the runner fails, panics, loses its hold or
+    /// dies, one of the waiting calls runs its own work: within a client in order of arrival, and between clients the
+    /// first to ask again. Two runs never hold the lock at the same time; check the [token](Hold::token) where late
+    /// writes matter. In doubt the work runs again: at least once, not exactly once. Doubt means a failover, a lost
+    /// connection at the wrong moment, or a run that followed a failed one and was too short for this client to see.
+    ///
+    /// The waiting tasks of a client need one dedicated connection together. Plain holds of the same lock are waited
+    /// for, but are no runs. The hold is not re-entrant: an owner that holds the lock already gets
+    /// [`Reentry`](crate::ErrorKind::Reentry). A mode of a read-write lock is
+    /// [`Invalid`](crate::ErrorKind::Invalid). A call that begins in the round trip after a run has ended may still get
+    /// `AnotherRan` for it.
+    ///
+    /// # Errors
+    ///
+    /// The error of the work, if it ran here. [`Lost`](crate::ErrorKind::Lost) if the hold was over before the work
+    /// was: the work is dropped then. [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown), which has the result of the
+    /// work; another call may run its own. The errors of [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future stops waiting. If the work runs here, it is dropped, and another call runs its own.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// use dlock_client::{Error, Once};
+    ///
+    /// let entry = client.lock("cache:report");
+    /// let done = entry.run_once(|hold| async move { Ok::<_, Error>(hold.token()) }).await?;
+    /// match done {
+    ///     Once::Ran(token) => println!("computed under token {token}"),
+    ///     Once::AnotherRan => println!("it is in the cache now"),
+    /// }
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub async fn run_once<T, E, F>(&self, work: impl FnOnce(Hold) -> F) -> Result<Once<T>, E>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        let done = self.run_once_until(Deadline::Never, work).await?;
+        // None would mean that "never" has come.
+        done.ok_or_else(|| Error::unavailable("the wait ended too early").into())
+    }
+
+    /// As [`run_once`](Self::run_once), but waits at most `time` for the runs of others. None: the time is over, and
+    /// nothing ran here. Work that has begun here is not limited.
+    ///
+    /// # Errors
+    ///
+    /// As [`run_once`](Self::run_once).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run_once`](Self::run_once).
+    pub async fn run_once_timeout<T, E, F>(
+        &self,
+        time: Duration,
+        work: impl FnOnce(Hold) -> F,
+    ) -> Result<Option<Once<T>>, E>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        self.run_once_until(Deadline::after(time), work).await
+    }
+
+    async fn run_once_until<T, E, F>(
+        &self,
+        deadline: Deadline,
+        work: impl FnOnce(Hold) -> F,
+    ) -> Result<Option<Once<T>>, E>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        match self.begin_once(deadline).await? {
+            Begun::Ours(guard, run) => {
+                // As in `with`: no step of the work begins after the hold was lost.
+                let value = tokio::select! {
+                    biased;
+                    how = guard.lost() => return Err(guard.lost_error(how).into()),
+                    done = work(guard.hold()) => done?,
+                };
+                Ok(Some(Once::Ran(run.finish(&guard, value).await?)))
+            }
+            Begun::AnotherRan => Ok(Some(Once::AnotherRan)),
+            Begun::TimedOut => Ok(None),
+        }
+    }
+
+    /// Waits until the work is to run here, or another run has finished.
+    pub(crate) async fn begin_once(&self, deadline: Deadline) -> Result<Begun, Error> {
+        self.lock_family()?;
+        let Handle { core, target, keys, .. } = &self.handle;
+        let flight = core.flights.join(target.family(), &keys.first().into());
+        let number = flight.enter();
+        let turn = flight.turn(number);
+        let turn = match deadline {
+            Deadline::At(end) => match tokio::time::timeout_at(end, turn).await {
+                Ok(turn) => turn,
+                Err(_) => return Ok(Begun::TimedOut),
+            },
+            Deadline::Now | Deadline::Never => turn.await,
+        };
+        let Some(permit) = turn else { return Ok(Begun::AnotherRan) };
+        // Kept out of the tasks that wait for their turn: there may be very many.
+        match Box::pin(self.take_turn(&flight, deadline)).await? {
+            Turn::Ours(guard) => Ok(Begun::Ours(guard, Run { flight, _permit: permit })),
+            Turn::AnotherRan(up_to) => {
+                flight.finish(up_to);
+                Ok(Begun::AnotherRan)
+            }
+            Turn::TimedOut => Ok(Begun::TimedOut),
+        }
+    }
+
+    /// Acquires the lock, or waits for the end of a run elsewhere.
+    async fn take_turn(&self, flight: &Flight, deadline: Deadline) -> Result<Turn, Error> {
+        let lock = self.clone().no_reentry();
+        let mut pauses = PAUSES;
+        loop {
+            let before = flight.joined();
+            // Asked together: a hold that is seen here was in force after these calls began, so its end is the end of a
+            // run that they waited for.
+            let (seen, got) = tokio::join!(lock.holder(), lock.acquire_with(Deadline::Now));
+            let guard = match got {
+                Err(error) if error.kind() == ErrorKind::Quarantine => None,
+                got => got?,
+            };
+            let other = seen?.map(|holder| holder.token);
+            let other = other.filter(|&token| guard.as_ref().is_none_or(|g| g.token() != token));
+            match (guard, other) {
+                (Some(guard), Some(token)) => {
+                    // It ended before the lock was acquired here.
+                    let at_once = Deadline::after(Duration::ZERO);
+                    let ended = lock.await_end(token, at_once, SHORT_BLOCK).await?;
+                    if ended.is_none_or(|ended| ended.how != HoldEnd::Done) {
+                        return Ok(Turn::Ours(guard));
+                    }
+                    return Ok(Turn::AnotherRan(before));
+                }
+                (Some(guard), None) => return Ok(Turn::Ours(guard)),
+                (None, Some(token)) => match lock.await_run(flight, before, token, deadline).await?
+                {
+                    None => return Ok(Turn::TimedOut),
+                    Some((HoldEnd::Done, up_to)) => return Ok(Turn::AnotherRan(up_to)),
+                    Some(_) => pauses.reset(),
+                },
+                (None, None) if deadline.is_over() => return Ok(Turn::TimedOut),
+                (None, None) => pauses.pause().await,
+            }
+        }
+    }
+
+    /// Waits for the end of a run elsewhere, which the calls up to `certain` waited for. Says how it ended, and up to
+    /// which number the calls here waited for it. None: the time is over.
+    async fn await_run(
+        &self,
+        flight: &Flight,
+        mut certain: u64,
+        token: u64,
+        deadline: Deadline,
+    ) -> Result<Option<(HoldEnd, u64)>, Error> {
+        loop {
+            let end = deadline.within(SLICE);
+            match self.await_end(token, Deadline::At(end), SLICE).await {
+                Ok(None) if deadline.is_over() => return Ok(None),
+                Ok(None) => certain = flight.joined(),
+                Ok(Some(ended)) => {
+                    let up_to = if ended.is_late { certain } else { flight.joined() };
+                    return Ok(Some((ended.how, up_to)));
+                }
+                // The connection was lost shortly before the end of the slice: that is no reason to give up.
+                Err(error)
+                    if error.kind() == ErrorKind::Unavailable
+                        && Instant::now() + AT_THE_END >= end
+                        && !deadline.is_over() => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Run {
+    /// The work has done what it should. Releases its hold: only this release says so to those who wait elsewhere.
+    pub(crate) async fn finish<T>(self, guard: &Guard, value: T) -> Result<T, Error>
+    where
+        T: Send + 'static,
+    {
+        // These had begun when the work was done, too.
+        let up_to = self.flight.joined();
+        lasted(guard)?;
+        guard.set_done();
+        let value = verdict::<T, Error>(Ok(value), Holding::release(guard).await)?;
+        self.flight.finish(up_to);
+        Ok(value)
+    }
+}

@@ -1,0 +1,227 @@
+//! The folders of a crate are layers: a file uses what is in its own layer and in lower ones. A room is a file or a
+//! folder at the top of a layer, and the imports of rooms form no circle.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{File, files};
+
+struct House {
+    /// The folder of the sources.
+    source: &'static str,
+    /// Top first.
+    layers: &'static [&'static str],
+    /// Circles that stay: rooms, in alphabetical order.
+    circles: &'static [&'static [&'static str]],
+}
+
+const HOUSES: &[House] = &[House {
+    source: "crates/client/src/",
+    layers: &[
+        "testing",
+        "blocking",
+        "quorum",
+        "handles",
+        "acquire",
+        "hold",
+        "registry",
+        "connection",
+        "state",
+        "fake",
+        "telemetry",
+        "base",
+    ],
+    circles: &[&["fake/server", "fake/session"]],
+}];
+
+/// The file has only tests.
+fn is_test(path: &str) -> bool {
+    path.ends_with("/tests.rs") || path.contains("/tests/")
+}
+
+/// The path of a file as that of a module.
+fn module(path: &str) -> Vec<&str> {
+    path.strip_suffix(".rs").unwrap_or(path).split('/').collect()
+}
+
+/// What the root of a crate exports: the name, and the module that has it.
+fn exports(root: &str) -> BTreeMap<&str, Vec<&str>> {
+    let uses = root.split("\npub use ").skip(1).filter_map(|rest| rest.split_once(';'));
+    let mut found = BTreeMap::new();
+    for (path, _) in uses {
+        let (module, names) = path.rsplit_once("::").unwrap_or(("", path));
+        let module = module.trim_start_matches("self::");
+        for name in names.split(|c: char| !c.is_alphanumeric()).filter(|name| !name.is_empty()) {
+            found.insert(name, module.split("::").collect());
+        }
+    }
+    found
+}
+
+/// A file without its tests.
+fn code(text: &str) -> &str {
+    text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()
+}
+
+/// What code names by paths, each as the parts of its full path.
+fn named<'a>(module: &[&'a str], code: &'a str) -> Vec<Vec<&'a str>> {
+    let is_text = |line: &&str| line.starts_with("//") || line.starts_with("#[doc");
+    let lines = code.lines().map(str::trim).filter(|line| !is_text(line));
+    let is_name = |part: &&str| part.starts_with(|c: char| c.is_alphabetic() || c == '_');
+    let mut found = Vec::new();
+    for line in lines {
+        for word in line.split(|c: char| !c.is_alphanumeric() && c != '_' && c != ':') {
+            let mut parts: Vec<&str> = word.split("::").filter(is_name).collect();
+            let supers = parts.iter().take_while(|part| **part == "super").count();
+            match parts.first() {
+                Some(&"crate") => drop(parts.remove(0)),
+                Some(&"super") if supers <= module.len() => {
+                    let above = &module[..module.len() - supers];
+                    parts = above.iter().copied().chain(parts.into_iter().skip(supers)).collect();
+                }
+                _ => continue,
+            }
+            found.push(parts);
+        }
+    }
+    found
+}
+
+/// The layer and the room of a module or an item: its path as far as that.
+fn room(parts: &[&str]) -> String {
+    parts.iter().take(2).copied().collect::<Vec<_>>().join("/")
+}
+
+/// What is wrong with the imports of the files of a house.
+fn mistakes(house: &House, files: &[File]) -> Vec<String> {
+    let is_source = |(path, file): &(&str, &File)| file.is_rust() && !is_test(path);
+    let sources =
+        files.iter().filter_map(|file| Some((file.path.strip_prefix(house.source)?, file)));
+    let sources: Vec<(&str, &File)> = sources.filter(is_source).collect();
+    let rooms: BTreeSet<String> = sources.iter().map(|(path, _)| room(&module(path))).collect();
+    let face = sources.iter().find(|(path, _)| *path == "lib.rs");
+    let exports = face.map(|(_, file)| exports(&file.text)).unwrap_or_default();
+    let level = |parts: &[&str]| house.layers.iter().position(|layer| Some(layer) == parts.first());
+
+    let mut wrong = Vec::new();
+    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (path, file) in &sources {
+        let (module, code) = (module(path), code(&file.text));
+        let Some(own) = level(&module) else {
+            if path.contains('/') {
+                wrong.push(format!("{path} is in no layer"));
+            }
+            continue;
+        };
+        if code.contains("use crate::{") {
+            wrong.push(format!("{path}: one `use crate::` for each module"));
+        }
+        for parts in named(&module, code) {
+            let parts = parts.first().and_then(|name| exports.get(name)).unwrap_or(&parts);
+            match level(parts) {
+                Some(layer) if layer < own => {
+                    wrong
+                        .push(format!("{path} uses crate::{} of a higher layer", parts.join("::")));
+                }
+                Some(_) => {
+                    // Items of the file of a layer are in no room.
+                    let of_room = rooms.contains(&room(parts));
+                    let target = if of_room { room(parts) } else { parts[0].to_owned() };
+                    uses.entry(room(&module)).or_default().insert(target);
+                }
+                None => {}
+            }
+        }
+    }
+    let stays = |circle: &Vec<String>| house.circles.iter().any(|allowed| circle == allowed);
+    let circles = circles(&uses).into_iter().filter(|circle| !stays(circle));
+    wrong
+        .extend(circles.map(|circle| format!("these rooms use each other: {}", circle.join(", "))));
+    wrong
+}
+
+/// The rooms that a room reaches by imports, itself included.
+fn reached<'a>(
+    from: &'a String,
+    uses: &'a BTreeMap<String, BTreeSet<String>>,
+) -> BTreeSet<&'a String> {
+    let mut reached = BTreeSet::from([from]);
+    let mut open = vec![from];
+    while let Some(room) = open.pop() {
+        open.extend(uses.get(room).into_iter().flatten().filter(|next| reached.insert(*next)));
+    }
+    reached
+}
+
+/// The circles of rooms, given which room uses which.
+fn circles(uses: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<Vec<String>> {
+    let circle = |room: &String| -> Vec<String> {
+        let comes_back = |other: &&String| reached(other, uses).contains(room);
+        reached(room, uses).into_iter().filter(comes_back).cloned().collect()
+    };
+    uses.keys().map(circle).filter(|circle| circle.len() > 1).collect()
+}
+
+#[test]
+fn layers_use_lower_layers_and_rooms_form_no_circle() {
+    let files = files();
+    for house in HOUSES {
+        let wrong = mistakes(house, &files);
+        assert!(wrong.is_empty(), "{}:\n{}", house.source, wrong.join("\n"));
+    }
+}
+
+/// ARCHITECTURE.md has a row for each layer, from the top down, with its rooms.
+#[test]
+fn the_map_shows_the_folders() {
+    let files = files();
+    let map = &files.iter().find(|file| file.path == "ARCHITECTURE.md").expect("the map").text;
+    for house in HOUSES {
+        let mut rest = map.as_str();
+        for layer in house.layers {
+            let folder = format!("{}{layer}/", house.source);
+            let inside = files.iter().filter_map(|file| file.path.strip_prefix(&folder));
+            let names = inside.filter_map(|path| path.split('/').next());
+            let rooms: BTreeSet<String> = names
+                .filter(|name| *name != "tests" && *name != "tests.rs")
+                .map(|name| format!("`{}`", name.trim_end_matches(".rs")))
+                .collect();
+            let rooms: Vec<String> = rooms.into_iter().collect();
+            let rooms = if rooms.is_empty() { "one file".to_owned() } else { rooms.join(" ") };
+            let row = format!("\n| `{layer}` | {rooms} |");
+            let Some((_, after)) = rest.split_once(&row) else {
+                panic!(
+                    "ARCHITECTURE.md, below the rows of higher layers, has a row that begins: {}",
+                    row.trim()
+                );
+            };
+            rest = after;
+        }
+    }
+}
+
+#[test]
+fn mistakes_of_imports_are_seen() {
+    let file = |path: &str, text: &str| File { path: format!("src/{path}"), text: text.to_owned() };
+    let house = House { source: "src/", layers: &["top", "low"], circles: &[&["top/c", "top/d"]] };
+    let wrong = |files: &[File]| mistakes(&house, files);
+    let low = "use crate::low::b::{B, C};\n/// `crate::top::a`\n";
+    assert_eq!(
+        wrong(&[file("low/a.rs", low), file("top/a.rs", "fn a(_: &crate::low::A) {}")]),
+        [""; 0]
+    );
+    assert_eq!(
+        wrong(&[file("low/a/x.rs", "use super::super::super::top::a;"), file("b/a.rs", "")]),
+        ["low/a/x.rs uses crate::top::a of a higher layer", "b/a.rs is in no layer"]
+    );
+    let root = file("lib.rs", "\npub use self::top::a::{Lock, Other};\n");
+    assert_eq!(
+        wrong(&[root, file("low/a.rs", "use crate::Lock;")]),
+        ["low/a.rs uses crate::top::a of a higher layer"]
+    );
+    let circle = |a, b| {
+        let text = |of| format!("use crate::top::{of}::X;");
+        wrong(&[file(&format!("top/{a}.rs"), &text(b)), file(&format!("top/{b}/x.rs"), &text(a))])
+    };
+    assert_eq!(circle("c", "d"), [""; 0]);
+    assert_eq!(circle("e", "f"), ["these rooms use each other: top/e, top/f"]);
+}
