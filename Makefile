@@ -20,7 +20,7 @@ TEST_FEATURES := dlock-client/tracing,dlock-client/metrics
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check features msrv package dist dist-check contrib-check fix bench soak steps chaos ledger failover upgrade matrix \
-        bridge fencing pictures links book fuzz asan deny doc-blocks deps test-deps
+        bridge fencing pictures links walks book fuzz asan deny doc-blocks deps test-deps
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -111,6 +111,9 @@ pictures: deps ## Record docs/pictures in a terminal (needs tmux), and draw the 
 
 links: ## Check the links between the pages, with their anchors
 	@scripts/links
+
+walks: ## Count the functions and files that a call walks through (benches/README.md; Linux on x86-64, binutils)
+	@scripts/walks
 
 book: ## Make a book of docs, with search, in target/book (installs mdBook if it is missing)
 	@scripts/book
