@@ -11,7 +11,7 @@ use dlock_core::state::hold::NO_CLIENT;
 use dlock_core::turn::{Caller, Turn};
 use dlock_wire::permit::PermitId;
 use dlock_wire::reply::{Shape as _, quote};
-use dlock_wire::request::{self, Apply, Channel, LatchOp, LockOp, Log, Op, Read, Request, SemOp};
+use dlock_wire::request::{Apply, Channel, LatchOp, LockOp, Log, Op, Read, Request, SemOp};
 use dlock_wire::table::CommandId;
 
 use crate::ffi::{self, Args, Ctx, Level, Mode, log};
@@ -32,7 +32,7 @@ pub fn command(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>) {
 
 #[inline]
 fn carry_out(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>, slices: &[&[u8]]) {
-    let request = match request::parse(id, slices) {
+    let request = match dlock_wire::parse(id, slices) {
         Ok(request) => request,
         Err(error) => return ctx.reply_error(&format!("ERR {error}")),
     };
