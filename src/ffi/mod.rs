@@ -48,6 +48,7 @@ mod key;
 mod load;
 mod main_thread;
 mod name;
+mod owed;
 mod page_ends;
 mod senders;
 
