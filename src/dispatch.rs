@@ -16,9 +16,10 @@ use dlock_wire::table::CommandId;
 
 use crate::ffi::{self, Args, Ctx, Level, Mode, log};
 use crate::inbox::Notice;
-use crate::keyspace::{Keys, Named, Reached, Scope};
-use crate::tick::{self, Allowed};
-use crate::{cluster, inbox, perform, permit_id, reply, shell};
+use crate::keyspace::{KeyArgs, Keys, Named, Reached};
+use crate::shell::{self, BUSY};
+use crate::work::{self, Allowed};
+use crate::{cluster, inbox, notices, perform, permit_id, reply};
 
 /// Prepares the module for its first command.
 pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
@@ -41,13 +42,12 @@ fn carry_out(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>, slices: &[&[u8]]) {
         Request::Op(Op::Multi(op)) => (1, op.keys()),
         _ => (0, slices.get(..1).unwrap_or_default()),
     };
-    if keys.len() > 1
-        && let Some(error) = cluster::refusal(ctx, args, first, keys)
-    {
+    let has_several = keys.len() > 1;
+    let keys = KeyArgs { args: *args, first, keys };
+    if has_several && let Some(error) = cluster::refusal(ctx, keys) {
         return ctx.reply_error(error);
     }
-    let named = Named::new(ctx.db(), *args, first, keys);
-    let named = (named, Scope::of_command(shell::is_cluster(), keys));
+    let named = keys.in_db(ctx.db());
     match &request {
         Request::Op(op @ (Op::Latch(LatchOp::Await(_)) | Op::Lock(_, LockOp::Await(_)))) => {
             wait(ctx, named, op);
@@ -91,11 +91,11 @@ fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, op: &Op<'_>) {
         hear(ctx);
     }
     let is_checked = !is_unblock && caller.has_user;
-    let gate = if is_checked { Gate::Open } else { tick::ask_gate(ctx) };
+    let gate = if is_checked { Gate::Open } else { work::ask_gate(ctx) };
     if gate != Gate::Open && !is_unblock && shell::is_primary() {
         return ctx.reply_error("NOREPLICAS the server refuses writes now, so dlock does, too");
     }
-    tick::drain_notices(ctx, Allowed { gate, scope });
+    notices::drain(ctx, Allowed { gate, scope });
     shell::with_effects(|fx| {
         let asked = shell::with(|shell| {
             if shell.machine.role() == Role::Replica && !is_unblock {
@@ -186,9 +186,9 @@ fn catch_up(ctx: Ctx<'_>, (named, scope): Reached<'_>) {
     };
     if (!inbox::is_empty() || is_behind().is_some()) && may_write_in_reader(ctx, named) {
         let allowed = Allowed { gate: Gate::Open, scope };
-        tick::drain_notices(ctx, allowed);
+        notices::drain(ctx, allowed);
         if let Some(key) = is_behind() {
-            tick::on_keys(ctx, allowed, |shell, turn| shell.machine.catch_up(turn, key));
+            work::on_keys(ctx, allowed, |shell, turn| shell.machine.catch_up(turn, key));
         }
     }
 }
@@ -297,6 +297,3 @@ fn apply(ctx: Ctx<'_>, (named, scope): Reached<'_>, call: Apply<'_>) {
         }
     }
 }
-
-/// Error for a re-entrant call: another module called a dlock command during a call of dlock to the server.
-const BUSY: &str = "ERR re-entrant call: dlock is already executing a command";
