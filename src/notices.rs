@@ -15,9 +15,6 @@ use crate::{perform, shell};
 /// Processes the notices of callbacks, oldest first. Unless the gate is open, notices that need a write are deferred.
 /// A command in a cluster also defers notices about other keys.
 pub fn drain(ctx: Ctx<'_>, allowed: Allowed) {
-    if inbox::is_empty() {
-        return;
-    }
     // Read again for each notice: one of them may say that this server has become a primary.
     let is_closed = || allowed.gate != Gate::Open && shell::is_primary();
     let of = match allowed.scope {

@@ -1,35 +1,22 @@
-//! Work that no command triggers: notices are processed and expired leases and waits end.
+//! When the loop takes a turn, and when the alarm wakes it for the next one.
 //!
 //! The server calls [`after_sleep`] in each turn of its loop, after it has waited for events and before it serves
 //! any. Only there may the module write outside a command.
 
-use dlock_core::events::tick::Progress;
-use dlock_core::key::Key;
 use dlock_core::regime::{Gate, Role};
 use dlock_core::time::{Instant, Now};
 
 use crate::ffi::{self, Alarm, Ctx};
-use crate::keyspace::Scope;
 #[cfg(debug_assertions)]
-use crate::keyspace::{Keys, Named};
+use crate::keyspace::{Keys, Named, Scope};
 use crate::shell::{self, Shell};
-use crate::work::{Allowed, on_keys};
-use crate::{cluster, inbox, notices, persist};
-
-/// How long one turn of the loop works on due tasks before it serves clients again.
-const TURN_US: u64 = 1_000;
+use crate::{cluster, inbox, persist, turn};
 
 /// Alarm value meaning "run again immediately"; it does not count as late.
 const AT_ONCE: Instant = Instant(1);
 
 /// Pause between two turns that index loaded keys, in milliseconds: clients get half of the time.
 const LOADED_MS: u64 = 1;
-
-/// Units of work between two reads of the clock.
-const CHUNK: usize = 64;
-
-/// Blocked calls that are answered before other clients are served: the server writes their replies after the turn.
-const WOKEN_AT_ONCE: usize = 256;
 
 /// Up to this number of keys and waiters, debug builds check all invariants after each turn.
 #[cfg(debug_assertions)]
@@ -50,17 +37,10 @@ pub fn after_sleep(ctx: Ctx<'_>) {
         return;
     }
     let _ = shell::with(|shell| begin(ctx, shell, now));
-    let gate = if paused { Gate::Shut } else { Gate::Unknown };
-    let mut allowed = Allowed { gate, scope: Scope::Everywhere };
-    if !inbox::is_empty() {
-        allowed.ask(ctx);
-    }
-    notices::drain(ctx, allowed);
-    run_due_work(ctx, now, &mut allowed);
-    cluster::check(ctx, now);
+    let gate = turn::of_loop(ctx, now, paused);
     let _ = shell::with(|shell| {
-        shell.gate = allowed.gate;
-        if allowed.gate != Gate::Shut {
+        shell.gate = gate;
+        if gate != Gate::Shut {
             check_invariants(ctx, shell);
         }
     });
@@ -103,45 +83,6 @@ fn begin(ctx: Ctx<'_>, shell: &mut Shell, now: Now) {
         if at > AT_ONCE {
             shell.lateness.last_us = late;
             shell.lateness.worst_us = shell.lateness.worst_us.max(late);
-        }
-    }
-}
-
-/// Indexes a few keys of a loaded data set. On a primary that needs write access: their leases may have expired.
-fn adopt_some(ctx: Ctx<'_>, allowed: Allowed) -> Progress {
-    if !inbox::has_loaded() || (allowed.gate != Gate::Open && shell::is_primary()) {
-        return Progress::Done;
-    }
-    on_keys(ctx, allowed, |shell, turn| {
-        for (db, name) in inbox::take_loaded(CHUNK) {
-            shell.machine.adopt(turn, Key { db, name: &name });
-        }
-    });
-    Progress::More
-}
-
-fn run_due_work(ctx: Ctx<'_>, begun: Now, allowed: &mut Allowed) {
-    let mut woken = 0;
-    loop {
-        let wants = shell::with(|shell| shell.machine.wants_to_write(shell::now()));
-        if wants.unwrap_or(false) || inbox::has_loaded() {
-            allowed.ask(ctx);
-        }
-        let allowed = *allowed;
-        let mut progress = adopt_some(ctx, allowed);
-        on_keys(ctx, allowed, |shell, turn| {
-            if shell.machine.tick(turn, allowed.gate, CHUNK) == Progress::More {
-                progress = Progress::More;
-            }
-            // Expired leases may have released a lock. To grant it is a write, so the server is asked first.
-            if allowed.gate == Gate::Unknown && shell.machine.wants_to_write(turn.now) {
-                progress = Progress::More;
-            }
-            woken += turn.fx.wakes.len();
-        });
-        let spent = ffi::monotonic_us().saturating_sub(begun.mono.0);
-        if progress == Progress::Done || spent > TURN_US || woken >= WOKEN_AT_ONCE {
-            return;
         }
     }
 }
