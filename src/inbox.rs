@@ -15,8 +15,9 @@ use dlock_core::queues::waiter::WaiterId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use crate::ffi::{Alarm, CallId, MainCell};
-use crate::{cluster, shell};
+use crate::ffi::{self, Alarm, CallId, MainCell};
+use crate::shell;
+use crate::slot::slot;
 
 pub use lost::{
     Address, follow, forget_lost_latch, has_lost_latch, last_unlinked_in, take_lost, with_lost,
@@ -416,11 +417,11 @@ impl Drop for Batch {
         if self.is_for_tick || !self.next.is_empty() {
             NEWS.store(true, Relaxed);
         }
-        let is_cluster = shell::is_cluster();
+        let is_cluster = ffi::is_cluster();
         INBOX.try_with(|inbox| {
             inbox.at_gate.append(&mut self.at_gate);
             for (number, notice) in self.put_off.drain(..).chain(self.next.drain(..)) {
-                let slot = notice.name().filter(|_| is_cluster).map(cluster::slot);
+                let slot = notice.name().filter(|_| is_cluster).map(slot);
                 inbox.waiting.entry(slot).or_default().push((number, notice));
             }
             if inbox.is_empty() {

@@ -7,35 +7,46 @@ use dlock_core::state::resource::Resource;
 use dlock_core::store::{Lookup, Reach, Store};
 
 use crate::ffi::{
-    Args, Content, Ctx, KeyHandle, Level, Mode, Name, OwnedName, Value, Verdict, log,
+    self, Args, Content, Ctx, KeyHandle, Level, Mode, Name, OwnedName, Value, Verdict, log,
 };
 use crate::inbox::{self, Address, Notice};
-use crate::{cluster, shell};
+use crate::shell;
+use crate::slot::slot;
+
+/// The arguments of a call that are keys.
+#[derive(Clone, Copy, Default)]
+pub struct KeyArgs<'a> {
+    /// All arguments.
+    pub args: Args<'a>,
+    /// Index of the first key; the other keys follow it.
+    pub first: usize,
+    /// The keys.
+    pub keys: &'a [&'a [u8]],
+}
+
+impl<'a> KeyArgs<'a> {
+    /// The keys of a call in database `db`, and those that it may access.
+    pub fn in_db(self, db: u32) -> Reached<'a> {
+        (Named { db, args: self }, Scope::of_command(self.keys))
+    }
+}
 
 /// The keys that the running command names, as the server's own strings, so that no copy is needed.
 #[derive(Clone, Copy)]
 pub struct Named<'a> {
     db: u32,
-    args: Args<'a>,
-    /// Index of the first key argument; the other keys follow it.
-    first: usize,
-    keys: &'a [&'a [u8]],
+    args: KeyArgs<'a>,
 }
 
 impl<'a> Named<'a> {
-    /// `keys` are the elements of `args` from index `first` on, in database `db`.
-    pub fn new(db: u32, args: Args<'a>, first: usize, keys: &'a [&'a [u8]]) -> Self {
-        Self { db, args, first, keys }
-    }
-
     /// No keys.
     pub fn none() -> Self {
-        Self { db: 0, args: Args::default(), first: 0, keys: &[] }
+        Self { db: 0, args: KeyArgs::default() }
     }
 
     /// The string of the first key.
     pub fn first(&self) -> Option<Name<'a>> {
-        if self.keys.is_empty() { None } else { self.name(0) }
+        if self.args.keys.is_empty() { None } else { self.name(0) }
     }
 
     /// Index of `key`, if the keys are used [in turn](in_turn). For a key that is not found, the caller makes a
@@ -45,13 +56,13 @@ impl<'a> Named<'a> {
         if key.db != self.db {
             return None;
         }
-        in_turn(last, |at| self.keys.get(at).is_some_and(|name| is_same(name, key.name)))
+        in_turn(last, |at| self.args.keys.get(at).is_some_and(|name| is_same(name, key.name)))
     }
 
     /// The string of the key that [`Named::find`] found.
     #[inline]
     pub fn name(&self, at: usize) -> Option<Name<'a>> {
-        self.args.name(self.first + at)
+        self.args.args.name(self.args.first + at)
     }
 }
 
@@ -84,9 +95,9 @@ pub enum Scope {
 
 impl Scope {
     /// The scope of a command that names `keys`, which share a slot.
-    pub fn of_command(is_cluster: bool, keys: &[&[u8]]) -> Self {
-        if is_cluster {
-            Self::Command(keys.first().map(|key| cluster::slot(key)))
+    pub fn of_command(keys: &[&[u8]]) -> Self {
+        if ffi::is_cluster() {
+            Self::Command(keys.first().map(|key| slot(key)))
         } else {
             Self::Everywhere
         }
@@ -96,7 +107,7 @@ impl Scope {
     pub fn reaches(self, name: &[u8]) -> bool {
         match self {
             Self::Everywhere => true,
-            Self::Command(slot) => slot == Some(cluster::slot(name)),
+            Self::Command(only) => only == Some(slot(name)),
         }
     }
 }
@@ -170,7 +181,7 @@ impl<'a> Keys<'a> {
         if self.named.find(key, self.last).is_some() {
             return false;
         }
-        let slot = cluster::slot(key.name);
+        let slot = slot(key.name);
         if let Some((_, answer)) = self.asked.filter(|(asked, _)| *asked == slot) {
             return answer;
         }
@@ -246,7 +257,7 @@ impl Store for Keys<'_> {
         if !self.may_touch(key) {
             return Lookup::OutOfReach;
         }
-        if shell::is_cluster()
+        if ffi::is_cluster()
             && matches!(self.open(key).map(KeyHandle::content), None | Some(Content::Missing))
             && self.may_be_elsewhere(key)
         {

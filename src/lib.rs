@@ -1,8 +1,8 @@
 //! The server module of dlock: the shell that Redis and Valkey load.
 //!
-//! The lock rules are in `dlock-core`; this crate applies them inside the server. [`dispatch`] parses a call and
+//! The lock rules are in `dlock-core`; this crate applies them inside the server. [`dispatch`] parses a call, [`turn`]
 //! passes it to the machine, [`perform`] carries out the effects. Events of the server (a disconnected client, a
-//! deleted key) are noted in [`inbox`] and processed by [`tick`] or before the next dlock command.
+//! deleted key) are noted in [`inbox`]. The next turn processes them, of the loop ([`tick`]) or of a dlock command.
 // Nothing here is public: a server loads it. Its documentation is for contributors.
 #![allow(rustdoc::private_intra_doc_links)]
 #![deny(missing_docs)]
@@ -16,12 +16,17 @@ mod ffi;
 mod inbox;
 mod info;
 mod keyspace;
+mod notices;
 mod numbers;
 mod parking;
 mod perform;
 mod permit_id;
 mod persist;
 mod reply;
+mod round;
 mod shell;
+mod slot;
 mod tick;
 mod tried;
+mod turn;
+mod work;

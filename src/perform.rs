@@ -12,6 +12,16 @@ use crate::ffi::{Ctx, Mode, Name, OwnedName};
 use crate::keyspace::{Keys, Named, Reached, in_turn};
 use crate::{parking, reply, shell};
 
+/// Carries out the effects of a command, including the reply to its caller.
+pub fn conclude(ctx: Ctx<'_>, reached: Reached<'_>, effects: &mut Effects) {
+    // Parks first: a client or module that reacts to an event may wake the caller.
+    let parked = park(ctx, reached, effects);
+    perform(ctx, reached.0, effects);
+    if !parked {
+        answer(ctx, effects);
+    }
+}
+
 /// Carries out `effects` without the reply. The shell must not be lent: keyspace events run other modules, which may
 /// call dlock commands.
 pub fn perform(ctx: Ctx<'_>, named: Named<'_>, effects: &mut Effects) {
@@ -84,7 +94,7 @@ impl Strings<'_> {
 }
 
 /// Blocks the caller if the machine has parked it. Returns whether it is now blocked.
-pub fn park(ctx: Ctx<'_>, (named, scope): Reached<'_>, effects: &mut Effects) -> bool {
+fn park(ctx: Ctx<'_>, (named, scope): Reached<'_>, effects: &mut Effects) -> bool {
     let Some(waiter) = effects.parked.take() else { return false };
     if parking::park(ctx, waiter) {
         return true;
@@ -101,7 +111,7 @@ pub fn park(ctx: Ctx<'_>, (named, scope): Reached<'_>, effects: &mut Effects) ->
 }
 
 /// Answers the caller of a command.
-pub fn answer(ctx: Ctx<'_>, effects: &mut Effects) {
+fn answer(ctx: Ctx<'_>, effects: &mut Effects) {
     reply::reply(ctx, &effects.reply.take().unwrap_or(Outcome::Null));
 }
 

@@ -1,7 +1,7 @@
 //! The one instance of the machine, and the state around it.
 
 use dlock_core::regime::{Gate, Role};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use dlock_core::effects::Effects;
 use dlock_core::machine::Machine;
@@ -10,14 +10,9 @@ use dlock_core::record::{Level, Standing};
 use dlock_core::spent::{Prints, SpentRequests};
 use dlock_core::time::{Instant, Now};
 
+use crate::config;
 use crate::ffi::{self, Ctx, MainCell};
-#[cfg(debug_assertions)]
-use crate::keyspace::{Keys, Named, Scope};
-use crate::{cluster, config};
-
-/// Up to this number of keys and waiters, debug builds check all invariants after each operation.
-#[cfg(debug_assertions)]
-const CHECKED_UP_TO: usize = 512;
+use crate::round::Round;
 
 /// The state of the module.
 pub struct Shell {
@@ -28,7 +23,7 @@ pub struct Shell {
     /// When the alarm will ring.
     pub armed: Option<Instant>,
     /// Progress of the check that this node still serves its slots; only in a cluster.
-    pub slot_round: cluster::Round,
+    pub slot_round: Round,
     /// Whether the event loop runs. Data that is loaded after that does not belong to the start.
     pub started: bool,
     /// The server's last answer to whether it accepts writes.
@@ -45,14 +40,6 @@ pub struct Shell {
 /// How far the wall clock is ahead of the monotonic clock, in microseconds. Read once per turn of the loop: only
 /// fencing tokens need the wall clock, and they grow anyway.
 static WALL_AHEAD: AtomicU64 = AtomicU64::new(0);
-
-/// Whether the server runs in cluster mode; constant for the life of the process.
-static IS_CLUSTER: AtomicBool = AtomicBool::new(false);
-
-/// Whether the server runs in cluster mode.
-pub fn is_cluster() -> bool {
-    IS_CLUSTER.load(Ordering::Relaxed)
-}
 
 /// Delay of alarms, in microseconds.
 #[derive(Debug, Default, Clone, Copy)]
@@ -89,23 +76,10 @@ impl Shell {
             None => self.machine.learn_level(level),
         }
     }
-
-    /// In debug builds: checks the invariants, as long as that is cheap.
-    #[cfg(debug_assertions)]
-    pub fn check(&self, ctx: Ctx<'_>) {
-        let size = self.machine.waits().len() + self.machine.leases().len();
-        if size <= CHECKED_UP_TO && crate::inbox::is_empty() && !crate::inbox::has_loaded() {
-            // A check must not remove expired keys.
-            let mut keys = Keys::new(ctx, ffi::Mode::Peek, Scope::Everywhere, Named::none());
-            let broken = self.machine.broken_invariant(&mut keys, now());
-            assert!(broken.is_none(), "this does not hold: {}", broken.unwrap_or_default());
-        }
-    }
-
-    /// In debug builds: checks the invariants.
-    #[cfg(not(debug_assertions))]
-    pub fn check(&self, _ctx: Ctx<'_>) {}
 }
+
+/// Error for a re-entrant call: another module called a dlock command during a call of dlock to the server.
+pub const BUSY: &str = "ERR re-entrant call: dlock is already executing a command";
 
 static SHELL: MainCell<Option<Shell>> = MainCell::new(None);
 
@@ -144,7 +118,7 @@ pub fn read_clocks() -> Now {
 /// Creates the machine. Called once, while the module loads.
 pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
     let flags = ctx.flags();
-    let mut machine = Machine::new(random_keys()?, config::current(flags.cluster()));
+    let mut machine = Machine::new(random_keys()?, config::current(ffi::is_cluster()));
     let now = read_clocks();
     machine.observe(now.mono, false);
     if flags.replica() {
@@ -152,12 +126,11 @@ pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
     } else {
         machine.begin_service(now.mono);
     }
-    IS_CLUSTER.store(flags.cluster(), Ordering::Relaxed);
     let shell = Shell {
         machine,
         lateness: Lateness::default(),
         armed: None,
-        slot_round: cluster::Round::default(),
+        slot_round: Round::default(),
         started: false,
         gate: Gate::Unknown,
         aside: Vec::new(),
@@ -176,7 +149,7 @@ pub fn with<R>(f: impl FnOnce(&mut Shell) -> R) -> Option<R> {
         let shell = shell.as_mut()?;
         if shell.settings_seen != config::changes() {
             shell.settings_seen = config::changes();
-            shell.machine.configure(|settings| *settings = config::current(is_cluster()));
+            shell.machine.configure(|settings| *settings = config::current(ffi::is_cluster()));
         }
         shell.machine.forget_gate();
         Some(f(shell))

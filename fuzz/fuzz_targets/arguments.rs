@@ -3,7 +3,7 @@
 //! The first byte chooses the command. A zero byte separates the arguments.
 #![no_main]
 
-use dlock_wire::request::parse;
+use dlock_wire::parse;
 use dlock_wire::table::COMMANDS;
 use libfuzzer_sys::fuzz_target;
 

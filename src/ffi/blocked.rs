@@ -12,7 +12,7 @@ use crate::parking::Delivery;
 use super::codes::OK;
 use super::ctx::Ctx;
 use super::main_thread::MainCell;
-use super::{guard, host};
+use super::{guard, host, owed};
 
 /// Id of a blocked call, unique in the process, so that a late notice cannot name a later call. (The server reuses
 /// the addresses of its handles.)
@@ -94,7 +94,7 @@ impl Blocked {
         unsafe {
             api!(RedisModule_SetDisconnectCallback(handle.as_ptr(), Some(disconnected)));
         }
-        guard::replied(0);
+        owed::replied(0);
         Handles::with(|handles| handles.calls.insert(handle.as_ptr().addr(), call));
         Some(Self { handle, call })
     }

@@ -10,8 +10,8 @@ use dlock_wire::reply::Sink;
 use redis_module::raw;
 
 use super::codes::{int, ok};
-use super::guard::replied;
 use super::name::{Name, OwnedName};
+use super::owed::replied;
 
 /// The command that replicas and the AOF replay.
 pub(super) const APPLY: &CStr = c"DLOCK.APPLY";

@@ -5,7 +5,7 @@ use redis_module::raw;
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use super::codes::{ERR, OK};
 use super::ctx::{Ctx, server_flags};
@@ -112,9 +112,23 @@ const LOADERS: [Load; 5] =
 
 const _: () = assert!(TYPES.len() <= LOADERS.len());
 
+/// A second data set is being loaded while the first one still exists.
+static ASIDE: AtomicBool = AtomicBool::new(false);
+
+/// The load of a second data set begins or ends.
+pub(super) fn note_load_aside(begins: bool) {
+    ASIDE.store(begins, Ordering::Relaxed);
+}
+
+/// Whether the data being loaded will replace another data set when it is complete. The context flags say so only if
+/// that other one is still served meanwhile.
+pub(super) fn loads_aside() -> bool {
+    ASIDE.load(Ordering::Relaxed)
+}
+
 /// The source of the data being loaded.
 fn origin() -> Origin {
-    if super::events::loads_aside() {
+    if loads_aside() {
         Origin::AsyncLoading
     } else if server_flags().loading() {
         Origin::Loading

@@ -11,9 +11,9 @@ use crate::shell;
 
 use super::codes::{OK, ok};
 use super::ctx::Ctx;
-use super::guard;
 use super::key::{Content, KeyHandle, Mode};
 use super::name::Name;
+use super::{datatype, guard};
 
 /// The events subscribed to. Their numbers are the same in Redis and Valkey (those above 17 are not).
 const EVENTS: [u64; 9] = [
@@ -34,15 +34,6 @@ static UNLINKED: AtomicBool = AtomicBool::new(false);
 
 /// Whether the module is subscribed to generic events.
 static FOLLOWING: AtomicBool = AtomicBool::new(false);
-
-/// A second data set is being loaded while the first one still exists.
-static ASIDE: AtomicBool = AtomicBool::new(false);
-
-/// Whether the data being loaded will replace another data set when it is complete. The context flags say so only if
-/// that other one is still served meanwhile.
-pub(super) fn loads_aside() -> bool {
-    ASIDE.load(Ordering::Relaxed)
-}
 
 /// Subscribes to RENAME and MOVE events, in time for a running one that has just unlinked a value of ours.
 ///
@@ -145,7 +136,7 @@ unsafe fn notice(event: u64, subevent: u64, data: *mut c_void) -> Option<Notice>
             match step {
                 raw::REDISMODULE_SUBEVENT_LOADING_RDB_START => crate::persist::file_begins(true),
                 raw::REDISMODULE_SUBEVENT_LOADING_AOF_START => crate::persist::file_begins(false),
-                _ if loads_aside() => {}
+                _ if datatype::loads_aside() => {}
                 raw::REDISMODULE_SUBEVENT_LOADING_REPL_START => crate::persist::sync_begins(),
                 raw::REDISMODULE_SUBEVENT_LOADING_ENDED => crate::persist::load_ends(true),
                 _ => crate::persist::load_ends(false),
@@ -158,7 +149,7 @@ unsafe fn notice(event: u64, subevent: u64, data: *mut c_void) -> Option<Notice>
                 raw::REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_COMPLETED => Load::Ended,
                 _ => Load::Failed,
             };
-            ASIDE.store(load == Load::Started, Ordering::Relaxed);
+            datatype::note_load_aside(load == Load::Started);
             crate::persist::sync_aside(load);
             if load == Load::Ended {
                 crate::shell::data_replaced();

@@ -1,25 +1,16 @@
 //! The guard around every call from the server: it stops panics before they reach the server.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::ctx::{Ctx, Level, log};
+use super::owed;
 
 static PANICS: AtomicU64 = AtomicU64::new(0);
-
-/// Reply elements that the running call still owes its client: 1 at the start, 0 when the reply is complete. Written
-/// by the main thread only.
-static OWED: AtomicI64 = AtomicI64::new(0);
 
 /// Panics caught since the module was loaded.
 pub fn panics() -> u64 {
     PANICS.load(Ordering::Relaxed)
-}
-
-/// Counts a reply element that announces `elements` nested ones.
-#[inline]
-pub(super) fn replied(elements: i64) {
-    OWED.store(OWED.load(Ordering::Relaxed) + elements - 1, Ordering::Relaxed);
 }
 
 /// Runs `f`. Counts and logs a panic and returns `fallback` for it.
@@ -38,17 +29,16 @@ pub(super) fn call<R>(what: &str, fallback: R, f: impl FnOnce() -> R) -> R {
 /// reply is already written, its connection is closed, because the error could be taken for the rest of that reply.
 #[inline]
 pub(super) fn answer(what: &str, ctx: Ctx<'_>, f: impl FnOnce()) {
-    let outer = OWED.load(Ordering::Relaxed);
-    OWED.store(1, Ordering::Relaxed);
+    let outer = owed::replace(1);
     if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
         caught(what, payload);
-        match OWED.load(Ordering::Relaxed) {
+        match owed::left() {
             0 => {}
             1 => ctx.reply_error("ERR internal error, please report"),
             _ => ctx.close_client(),
         }
     }
-    OWED.store(outer, Ordering::Relaxed);
+    owed::replace(outer);
 }
 
 #[cold]

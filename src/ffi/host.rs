@@ -15,6 +15,8 @@ pub struct Host {
     pub version: (u32, u32, u32),
     /// The tests have run on this version.
     pub is_tried: bool,
+    /// It runs in cluster mode; constant for the life of the process.
+    pub is_cluster: bool,
     /// CLIENT UNBLOCK works for a module's blocked call. Before Redis 7.4 a race with a grant loses the reply (7.0)
     /// or aborts the server (7.2).
     pub client_unblock_is_sound: bool,
@@ -26,6 +28,12 @@ static HOST: OnceLock<Host> = OnceLock::new();
 #[inline]
 pub fn host() -> Option<&'static Host> {
     HOST.get()
+}
+
+/// Whether the server runs in cluster mode.
+#[inline]
+pub fn is_cluster() -> bool {
+    host().is_some_and(|host| host.is_cluster)
 }
 
 /// Detects the server. Called once, while the module loads.
@@ -58,6 +66,7 @@ pub(super) fn detect(ctx: Ctx<'_>) -> Host {
         server,
         version,
         is_tried: is_tried(server, version.0, version.1),
+        is_cluster: ctx.flags().cluster(),
         client_unblock_is_sound: match server {
             Server::Redis => version >= (7, 4, 0),
             Server::Valkey => version >= (8, 0, 0),

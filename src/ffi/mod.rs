@@ -13,10 +13,12 @@
 //! | `parking::settled(&Delivery, disconnected)` | after that, or instead of it |
 //! | `parking::disconnected(call)` | a blocked call lost its connection or was unblocked with an error |
 //! | `parking::unblocked(call)` | CLIENT UNBLOCK ended a blocked call; it has been answered Null |
-//! | `persist::{save, load, rewrite, digest, memory, aux_save, aux_load}` | by the key types; `save`, `rewrite` and `aux_save` also in forked children |
-//! | `persist::{note_snapshot, sync_begins, sync_aside}` | in the middle of a load |
+//! | `persist::{save, load, log_refusal, rewrite, digest, memory, aux_save, aux_load}` | by the key types; `save`, `rewrite` and `aux_save` also in forked children |
+//! | `persist::{file_begins, sync_begins, sync_aside, load_ends}`, `shell::data_replaced()` | in the middle of a load |
 //! | `keyspace::unlinked(db, name, &Value)` | a value of ours leaves its name |
+//! | `inbox::{last_unlinked_in, follow}`, `Machine::value_moved` | RENAME or MOVE has brought a value to a key |
 //! | `tick::after_sleep(ctx)`, `tick::before_sleep()` | each turn of the event loop |
+//! | `tick::replica_attached()` | a replica is online |
 //! | `inbox::push(Notice)` | everything else that happens to the server |
 //! | `info::write(&mut InfoWriter, crash)` | INFO |
 //! | `config::SETTINGS` | the table of settings, atomics behind it (any thread may read) |
@@ -48,6 +50,7 @@ mod key;
 mod load;
 mod main_thread;
 mod name;
+mod owed;
 mod page_ends;
 mod senders;
 
@@ -63,7 +66,7 @@ pub use ctx::{Ctx, Level, avoid_replica_traffic, client_alive, log};
 pub use datatype::{Origin, Strings, TypeIndex};
 pub use events::follow_moves;
 pub use guard::panics;
-pub use host::host;
+pub use host::{host, is_cluster};
 pub use info::InfoWriter;
 pub use key::{Content, KeyHandle, Mode};
 pub use main_thread::MainCell;

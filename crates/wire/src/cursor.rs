@@ -2,10 +2,10 @@
 //!
 //! Every command runs this code, so it allocates nothing, except to find repeated keys in large sets.
 
+use crate::arg::{Arg, ArgKind, Bounds};
 use crate::fault::Fault;
 use crate::permit::{self, PermitId};
 use crate::repeated::first_repeated;
-use crate::table::{Arg, ArgKind, Bounds};
 
 /// The arguments of one call, and the current position.
 pub(crate) struct Cursor<'a> {

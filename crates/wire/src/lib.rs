@@ -9,7 +9,8 @@
 //! |---|---|
 //! | [`names`] | limits, channel names, names of keyspace events |
 //! | [`table`] | one [`table::Command`] row per command, with its arguments, key use, ACL categories and texts |
-//! | [`request`] | requests of clients: [`request::parse`] on the server's side, [`request::Request::write`] on the client's |
+//! | [`parse()`] | reads the call of a client, on the server's side |
+//! | [`request`] | requests of clients, which [`request::Request::write`] writes on their side |
 //! | [`fault`] | what can be wrong with a call |
 //! | [`reply`] | replies: one type per shape, written by the server and read by the client; error codes, quoting |
 //! | [`permit`] | permit ids as text |
@@ -17,12 +18,12 @@
 //! | [`mod@reference`] | the generated page `docs/commands.md` |
 //!
 //! ```
-//! use dlock_wire::request::{self, LockOp, Op, Request};
+//! use dlock_wire::request::{LockOp, Op, Request};
 //! use dlock_wire::table::{CommandId, LockVerb};
 //!
 //! let id = CommandId::Lock(LockVerb::Acquire);
 //! let args: [&[u8]; 4] = [b"orders:7", b"worker-1", b"px", b"30000"];
-//! let Ok(Request::Op(Op::Lock(_, LockOp::Acquire(acquire)))) = request::parse(id, &args) else {
+//! let Ok(Request::Op(Op::Lock(_, LockOp::Acquire(acquire)))) = dlock_wire::parse(id, &args) else {
 //!     unreachable!("the call is well formed");
 //! };
 //! assert_eq!(acquire.lease_ms, Some(30_000));
@@ -35,16 +36,21 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod arg;
+mod args;
 mod cursor;
 pub mod fault;
 pub mod message;
 pub mod names;
+mod parse;
 pub mod permit;
 pub mod reference;
 mod repeated;
 pub mod reply;
 pub mod request;
 pub mod table;
+
+pub use parse::{ParseError, parse};
 
 #[cfg(test)]
 mod tests;

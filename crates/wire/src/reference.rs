@@ -3,8 +3,9 @@
 use alloc::string::String;
 use core::fmt::{self, Write};
 
+use crate::arg::{Arg, ArgKind, Bounds};
 use crate::names;
-use crate::table::{Access, Arg, ArgKind, Bounds, COMMANDS, Command, Group};
+use crate::table::{Access, COMMANDS, Command, Group};
 
 /// The whole of `docs/commands.md`.
 pub fn commands_md() -> String {

@@ -1,11 +1,11 @@
-//! Requests of clients. [`parse()`] reads a request from the wire and [`Request::write`] writes it. `parse(write(x)) ==
-//! x` for every valid request.
+//! Requests of clients. [`parse()`](crate::parse()) reads a request from the wire and [`Request::write`] writes it.
+//! `parse(write(x)) == x` for every valid request.
 
 mod admin;
 pub(crate) mod arguments;
 mod channel;
-mod error;
 mod family;
+mod id;
 mod latch;
 mod lock;
 mod log;
@@ -19,11 +19,11 @@ use alloc::vec::Vec;
 pub use crate::fault::Fault;
 pub use admin::{Apply, EndAbsent, Trust, Unblock};
 pub use channel::Channel;
-pub use error::ParseError;
 pub use family::{
     LatchOp, LatchRead, LatchVerb, LockOp, LockRead, LockVerb, MultiOp, MultiVerb, RwOp, RwRead,
     RwVerb, SemOp, SemRead, SemVerb,
 };
+pub use id::CommandId;
 pub use latch::{Await, CountDown, LatchInit};
 pub use lock::{
     Acquire, AwaitEnd, Cancel, Check, Fence, FindPosition, ListWaiters, OneKey, Release, Renew,
@@ -38,7 +38,6 @@ use writer::{Arguments, Writer};
 
 use crate::cursor::Cursor;
 use crate::reply::Kind;
-use crate::table::CommandId;
 
 /// One call, checked: all lengths and numbers are in range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,38 +110,31 @@ impl LockFamily {
     }
 }
 
-/// Parses the arguments of one call; `args` are those after the command's name.
-///
-/// Their number is checked first, then they are read from left to right; the first error is returned. The request
-/// borrows from the arguments. Nothing is allocated, except to find repeated keys in large sets.
-#[inline]
-pub fn parse<'a>(id: CommandId, args: &'a [&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
-    let takes = id.command().is_some_and(|row| row.takes(args.len()));
-    let parsed = if takes { parse_args(id, args) } else { Err(Fault::WrongArity) };
-    parsed.map_err(|fault| ParseError { command: id, fault })
-}
-
-#[inline]
-fn parse_args<'a>(id: CommandId, args: &'a [&'a [u8]]) -> Result<Request<'a>, Fault<'a>> {
-    let at = &mut Cursor::new(args);
-    match id {
-        CommandId::Lock(verb) => LockFamily::Lock.parse(verb, at),
-        CommandId::Fair(verb) => LockFamily::Fair.parse(verb, at),
-        CommandId::Rw(verb) => verb.parse(at, |op| Op::Rw(op).into(), |read| Read::Rw(read).into()),
-        CommandId::Sem(verb) => {
-            verb.parse(at, |op| Op::Sem(op).into(), |read| Read::Sem(read).into())
+impl<'a> Request<'a> {
+    /// Reads the arguments of a call of command `id`.
+    #[inline]
+    pub(crate) fn read(id: CommandId, at: &mut Cursor<'a>) -> Result<Self, Fault<'a>> {
+        match id {
+            CommandId::Lock(verb) => LockFamily::Lock.parse(verb, at),
+            CommandId::Fair(verb) => LockFamily::Fair.parse(verb, at),
+            CommandId::Rw(verb) => {
+                verb.parse(at, |op| Op::Rw(op).into(), |read| Read::Rw(read).into())
+            }
+            CommandId::Sem(verb) => {
+                verb.parse(at, |op| Op::Sem(op).into(), |read| Read::Sem(read).into())
+            }
+            CommandId::Latch(verb) => {
+                verb.parse(at, |op| Op::Latch(op).into(), |read| Read::Latch(read).into())
+            }
+            CommandId::Multi(verb) => verb.parse(at, |op| Op::Multi(op).into()),
+            CommandId::Unblock => match EndAbsent::parse(at)? {
+                Some(call) => Ok(Op::EndAbsent(call).into()),
+                None => Ok(Op::Unblock(Unblock::parse(at)?).into()),
+            },
+            CommandId::Trust => Ok(Op::Trust(Trust).into()),
+            CommandId::Log => Ok(Self::Log(Log::parse(at)?)),
+            CommandId::Apply => Ok(Self::Apply(Apply::parse(at)?)),
         }
-        CommandId::Latch(verb) => {
-            verb.parse(at, |op| Op::Latch(op).into(), |read| Read::Latch(read).into())
-        }
-        CommandId::Multi(verb) => verb.parse(at, |op| Op::Multi(op).into()),
-        CommandId::Unblock => match EndAbsent::parse(at)? {
-            Some(call) => Ok(Op::EndAbsent(call).into()),
-            None => Ok(Op::Unblock(Unblock::parse(at)?).into()),
-        },
-        CommandId::Trust => Ok(Op::Trust(Trust).into()),
-        CommandId::Log => Ok(Request::Log(Log::parse(at)?)),
-        CommandId::Apply => Ok(Request::Apply(Apply::parse(at)?)),
     }
 }
 

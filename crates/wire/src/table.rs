@@ -4,23 +4,19 @@
 //! rows. A new family is a new file next to `lock.rs` and a new line in [`COMMANDS`].
 
 mod admin;
-mod arg;
-pub(crate) mod args;
 mod base;
 mod command;
 mod errors;
 mod fair;
-mod id;
 mod latch;
 mod lock;
 mod multi;
 mod rw;
 mod semaphore;
 
-pub use crate::request::{LatchVerb, LockVerb, MultiVerb, RwVerb, SemVerb};
-pub use arg::{Arg, ArgKind, Bounds};
+pub use crate::arg::{Arg, ArgKind, Bounds};
+pub use crate::request::{CommandId, LatchVerb, LockVerb, MultiVerb, RwVerb, SemVerb};
 pub use command::{Access, Command, Group, KeyFlag, Keys};
-pub use id::CommandId;
 
 /// Every command, in the order of the reference page.
 pub static COMMANDS: &[Command] = &with_arity([

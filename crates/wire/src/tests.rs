@@ -12,8 +12,9 @@ mod shapes;
 
 use alloc::vec::Vec;
 
-use crate::request::{ParseError, Request, parse};
+use crate::request::Request;
 use crate::table::{COMMANDS, CommandId};
+use crate::{ParseError, parse};
 
 /// The command of that name.
 fn id(name: &str) -> CommandId {

@@ -9,7 +9,7 @@ use dlock_core::store::{Lookup, Store as _};
 use dlock_core::turn::Caller;
 use dlock_wire::reply::{Shape as _, Sink as _};
 use dlock_wire::request::{
-    self, LockFamily, LockOp, Log, OneKey, OnePermit, Op, Request, RwBreak, RwOp, SemOp,
+    LockFamily, LockOp, Log, OneKey, OnePermit, Op, Request, RwBreak, RwOp, SemOp,
 };
 use dlock_wire::table::COMMANDS;
 
@@ -48,7 +48,7 @@ impl State {
                 machine.drain_some(turn);
             });
         }
-        match request::parse(row.id, args) {
+        match dlock_wire::parse(row.id, args) {
             Ok(request) => self.carry_out(client, &request),
             Err(error) => Some(Resp::error(&format!("ERR {error}"))),
         }

@@ -41,7 +41,7 @@ use dlock_core::turn::Caller;
 use dlock_testing::table::{self, Call};
 use dlock_wire::message::Message;
 use dlock_wire::permit::{self, PermitId};
-use dlock_wire::request::{self, Request};
+use dlock_wire::request::Request;
 use dlock_wire::table::COMMANDS;
 use std::fmt::Write;
 
@@ -151,7 +151,8 @@ impl Table {
         let command = COMMANDS.iter().find(|command| command.name == name);
         let command = command.unwrap_or_else(|| panic!("no command {name}"));
         let args: Vec<&[u8]> = words[1..].iter().map(String::as_bytes).collect();
-        let request = request::parse(command.id, &args).unwrap_or_else(|error| panic!("{error}"));
+        let request =
+            dlock_wire::parse(command.id, &args).unwrap_or_else(|error| panic!("{error}"));
         match request {
             Request::Read(read) => self.view(caller, &read),
             Request::Op(op) => {

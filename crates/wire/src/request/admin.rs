@@ -2,9 +2,9 @@
 
 use super::arguments::Optional;
 use super::writer::{Arguments, Writer};
+use crate::args::{ABSENT_KEY, ABSENT_USER, APPLY_KEY, CLIENT_ID, ERROR, PAYLOAD};
 use crate::cursor::Cursor;
 use crate::fault::Fault;
-use crate::table::args::{ABSENT_KEY, ABSENT_USER, APPLY_KEY, CLIENT_ID, ERROR, PAYLOAD};
 
 /// End the blocked call of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,10 +2,10 @@
 
 use super::channel::Channel;
 use super::writer::Writer;
+use crate::arg::Arg;
 use crate::cursor::Cursor;
 use crate::fault::Fault;
 use crate::permit::{self, PermitId};
-use crate::table::Arg;
 
 /// The value of an argument without a keyword.
 pub(super) trait Positional<'a>: Sized {
@@ -208,9 +208,9 @@ macro_rules! arguments {
     ) => {
         impl<'a> $type<'a> {
             /// All arguments.
-            pub(crate) const ARGS: &'static [$crate::table::Arg] = &[
-                $($crate::table::args::$first, $($crate::table::args::$more,)*)*
-                $($crate::table::args::$option,)*
+            pub(crate) const ARGS: &'static [$crate::arg::Arg] = &[
+                $($crate::args::$first, $($crate::args::$more,)*)*
+                $($crate::args::$option,)*
             ];
 
             #[inline]
@@ -219,16 +219,16 @@ macro_rules! arguments {
             ) -> Result<Self, $crate::fault::Fault<'a>> {
                 #[allow(unused_imports)] // a request may have no options
                 use $crate::request::arguments::{Optional, Positional};
-                const OPTIONS: &[$crate::table::Arg] = &[$($crate::table::args::$option,)*];
+                const OPTIONS: &[$crate::arg::Arg] = &[$($crate::args::$option,)*];
                 if OPTIONS.is_empty() {
                     at.at_most(Self::ARGS.len())?;
                 }
                 #[allow(unused_mut)]
                 let mut call = Self::new(
-                    $(Positional::read(at, &$crate::table::args::$first)?,)*
+                    $(Positional::read(at, &$crate::args::$first)?,)*
                 );
                 while at.begin_option() {
-                    $(if let Some(option) = at.takes(&$crate::table::args::$option)? {
+                    $(if let Some(option) = at.takes(&$crate::args::$option)? {
                         call.$($field).+ = Optional::read(at, option)?;
                         continue;
                     })*
@@ -244,7 +244,7 @@ macro_rules! arguments {
                 #[allow(unused_imports)]
                 use $crate::request::arguments::{Optional, Positional};
                 $(Positional::write(self.$($positional).+, to);)*
-                $(Optional::write(self.$($field).+, &$crate::table::args::$option, to);)*
+                $(Optional::write(self.$($field).+, &$crate::args::$option, to);)*
             }
         }
     };

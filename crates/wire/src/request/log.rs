@@ -1,9 +1,9 @@
 //! `DLOCK.LOG`: the log of notable events.
 
 use super::writer::{Arguments, Writer};
+use crate::args::{LOG_COUNT, LOG_GET, LOG_LEN, LOG_RESET};
 use crate::cursor::Cursor;
 use crate::fault::Fault;
-use crate::table::args::{LOG_COUNT, LOG_GET, LOG_LEN, LOG_RESET};
 
 /// Read or clear the log of notable events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use super::arguments::{Positional, arguments, request};
 use super::lock::{Acquire, Release, Renew};
 use super::writer::Writer;
+use crate::arg::Arg;
 use crate::cursor::Cursor;
 use crate::fault::Fault;
-use crate::table::Arg;
 
 /// Mode of a hold of a read-write lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -3,11 +3,11 @@
 use super::arguments::{Positional, arguments, request};
 use super::lock::Acquire;
 use super::writer::Writer;
+use crate::arg::Arg;
+use crate::args::{BY, PERMITS};
 use crate::cursor::Cursor;
 use crate::fault::Fault;
 use crate::permit::PermitId;
-use crate::table::Arg;
-use crate::table::args::{BY, PERMITS};
 
 /// Take permits with an owner and a lease, or wait for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Writes arguments: the counterpart of the cursor.
 
-use crate::table::Arg;
+use crate::arg::Arg;
 
 /// Passes arguments on, one by one.
 pub(crate) struct Writer<'w> {

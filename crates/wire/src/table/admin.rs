@@ -1,8 +1,9 @@
 //! Rows that belong to no family.
 
-use super::args::{APPLY_KEY, LOG_SUBCOMMAND, PAYLOAD, UNBLOCKED};
-use super::{Access, Command, CommandId, Group, KeyFlag, Keys};
+use super::command::{Access, Command, Group, KeyFlag, Keys};
+use crate::args::{APPLY_KEY, LOG_SUBCOMMAND, PAYLOAD, UNBLOCKED};
 use crate::reply::LogEntry;
+use crate::request::CommandId;
 
 pub(super) const UNBLOCK: Command = Command {
     name: "DLOCK.UNBLOCK",

@@ -1,7 +1,8 @@
 //! What rows of the same kind share: how they use their key, and what that means for the server and for ACLs.
 
-use super::args::KEY;
-use super::{Access, Command, CommandId, Group, KeyFlag, Keys, LockVerb};
+use super::command::{Access, Command, Group, KeyFlag, Keys};
+use crate::args::KEY;
+use crate::request::{CommandId, LockVerb};
 
 /// Shows something in O(1).
 pub(super) const SHOW: Command = Command {

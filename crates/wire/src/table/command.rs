@@ -1,8 +1,8 @@
 //! How a command is described.
 
-use super::arg::Arg;
-use super::id::CommandId;
+use crate::arg::Arg;
 use crate::reply::{ErrorCode, Field};
+use crate::request::CommandId;
 
 /// One command.
 #[derive(Debug, Clone, Copy)]

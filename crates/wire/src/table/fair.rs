@@ -1,6 +1,8 @@
 //! DFAIR: the rows of DLOCK, with a queue that is part of the key.
 
-use super::{Command, CommandId, Group, lock};
+use super::command::{Command, Group};
+use super::lock;
+use crate::request::CommandId;
 
 /// A row of DLOCK for DFAIR.
 const fn fair(row: Command, name: &'static str, example: &'static str) -> Command {

@@ -1,9 +1,10 @@
 //! DLATCH: the rows of the count-down latch.
 
-use super::args::{COUNT, LATCH};
-use super::{Command, CommandId, Group, LatchVerb, base, errors, lock};
+use super::command::{Command, Group};
+use super::{base, errors, lock};
+use crate::args::{COUNT, LATCH};
 use crate::reply::{ErrorCode, LatchInfo};
-use crate::request::{Await, CountDown, LatchInit};
+use crate::request::{Await, CommandId, CountDown, LatchInit, LatchVerb};
 
 pub(super) const INIT: Command = Command {
     name: "DLATCH.INIT",

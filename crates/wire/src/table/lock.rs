@@ -1,9 +1,11 @@
 //! DLOCK: the rows of the re-entrant lock.
 
-use super::{Command, CommandId, LockVerb, base, errors};
+use super::command::Command;
+use super::{base, errors};
 use crate::reply::{ErrorCode, LockInfo, WaiterInfo};
 use crate::request::{
-    Acquire, AwaitEnd, Cancel, Check, Fence, FindPosition, ListWaiters, Release, Renew,
+    Acquire, AwaitEnd, Cancel, Check, CommandId, Fence, FindPosition, ListWaiters, LockVerb,
+    Release, Renew,
 };
 
 const NOT_HELD: (ErrorCode, &str) = (

@@ -1,8 +1,9 @@
 //! DLOCK.MACQUIRE and similar commands: the rows for several locks at once.
 
-use super::{Command, CommandId, Group, Keys, MultiVerb, base, errors};
+use super::command::{Command, Group, Keys};
+use super::{base, errors};
 use crate::reply::ErrorCode;
-use crate::request::{MAcquire, MRelease, MRenew};
+use crate::request::{CommandId, MAcquire, MRelease, MRenew, MultiVerb};
 
 const CHANGE: Command = Command {
     complexity: "O(N log N) with N the number of keys",

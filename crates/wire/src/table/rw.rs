@@ -1,8 +1,9 @@
 //! DRW: the rows of the read-write lock.
 
-use super::{Command, CommandId, Group, RwVerb, base, errors, lock};
+use super::command::{Command, Group};
+use super::{base, errors, lock};
 use crate::reply::{ErrorCode, HolderInfo, RwInfo};
-use crate::request::{RwAcquire, RwBreak, RwRelease, RwRenew};
+use crate::request::{CommandId, RwAcquire, RwBreak, RwRelease, RwRenew, RwVerb};
 
 const NOT_HELD: (ErrorCode, &str) = (
     ErrorCode::NotHeld,

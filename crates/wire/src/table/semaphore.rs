@@ -1,10 +1,12 @@
 //! DSEM: the rows of the semaphore.
 
-use super::args::{CANCELLED, COUNT, OWNER, SEMAPHORE};
-use super::{Command, CommandId, Group, SemVerb, base, errors, lock};
+use super::command::{Command, Group};
+use super::{base, errors, lock};
+use crate::args::{CANCELLED, COUNT, OWNER, SEMAPHORE};
 use crate::reply::{ErrorCode, PermitInfo, SemInfo};
 use crate::request::{
-    Drain, Give, OnePermit, Resize, SemAcquire, SemInit, SemRelease, SemRenew, Take,
+    CommandId, Drain, Give, OnePermit, Resize, SemAcquire, SemInit, SemRelease, SemRenew, SemVerb,
+    Take,
 };
 
 const TOO_WIDE: &str = "The number is above the capacity, or `dlock.max-waiters-per-key` or \

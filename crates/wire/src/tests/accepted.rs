@@ -1,14 +1,15 @@
 //! Valid calls and their meaning.
 
 use super::call;
+use crate::ParseError;
 use crate::cursor::integer;
 use crate::permit::PermitId;
 use crate::request::{
     Acquire, Apply, Await, AwaitEnd, Cancel, Channel, Check, CountDown, Drain, EndAbsent, Fence,
     FindPosition, Give, LatchInit, LatchOp, ListWaiters, LockFamily, LockOp, LockRead, Log,
-    MAcquire, MRelease, MRenew, Mode, MultiOp, OneKey, OnePermit, Op, ParseError, Read, Release,
-    Renew, Request, Resize, ResizeTo, RwAcquire, RwBreak, RwOp, RwRead, RwRelease, RwRenew,
-    SemAcquire, SemInit, SemOp, SemRead, SemRelease, SemRenew, Take, Trust, Unblock,
+    MAcquire, MRelease, MRenew, Mode, MultiOp, OneKey, OnePermit, Op, Read, Release, Renew,
+    Request, Resize, ResizeTo, RwAcquire, RwBreak, RwOp, RwRead, RwRelease, RwRenew, SemAcquire,
+    SemInit, SemOp, SemRead, SemRelease, SemRenew, Take, Trust, Unblock,
 };
 
 const ACQUIRE: Acquire<'static> = Acquire::new(b"k", b"o");

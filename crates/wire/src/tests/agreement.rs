@@ -7,7 +7,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use std::collections::BTreeSet;
 
-use crate::request::{Fault, parse};
+use crate::parse;
+use crate::request::Fault;
 use crate::table::{Access, Arg, ArgKind, Bounds, COMMANDS, Command, Group, KeyFlag, Keys};
 
 type Words = Vec<Vec<u8>>;

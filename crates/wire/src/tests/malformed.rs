@@ -7,7 +7,7 @@ use alloc::string::ToString;
 use alloc::vec;
 
 use super::{call, id};
-use crate::request::parse;
+use crate::parse;
 
 const PX: &str = "PX must be an integer between 1 and 31536000000";
 const EX: &str = "EX must be an integer between 1 and 31536000";

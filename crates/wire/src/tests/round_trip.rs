@@ -4,8 +4,9 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::Random;
+use crate::parse;
 use crate::permit;
-use crate::request::{Request, parse};
+use crate::request::Request;
 use crate::table::{Arg, ArgKind, Bounds, COMMANDS, Command};
 
 const RUNS: u64 = 60_000;

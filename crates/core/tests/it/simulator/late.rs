@@ -9,7 +9,7 @@ use dlock_core::regime::Gate;
 use dlock_core::turn::Caller;
 use dlock_testing::Dice;
 use dlock_wire::reply::ErrorCode;
-use dlock_wire::request::{self, Request};
+use dlock_wire::request::Request;
 use dlock_wire::table::COMMANDS;
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ impl History {
         let name = words.next().expect("a command");
         let args: Vec<&[u8]> = words.map(str::as_bytes).collect();
         let command = COMMANDS.iter().find(|command| command.name == name).expect("a command");
-        let request = request::parse(command.id, &args).expect("well formed");
+        let request = dlock_wire::parse(command.id, &args).expect("well formed");
         let Request::Op(op) = request else { panic!("an operation: {name}") };
         let caller = Caller { client: 1 + self.random.below(4), db: 0, may_block: false };
         self.world.call(caller, op).reply.expect("an answer")

@@ -9,7 +9,7 @@ use dlock_core::regime::Gate;
 use dlock_core::turn::Caller;
 use dlock_testing::Dice;
 use dlock_wire::request::{
-    self, Acquire, AwaitEnd, Cancel, Channel, Fence, LockFamily, LockOp, Mode, OneKey, Op, Release,
+    Acquire, AwaitEnd, Cancel, Channel, Fence, LockFamily, LockOp, Mode, OneKey, Op, Release,
     Renew, Request, RwAcquire, RwBreak, RwOp, RwRelease, RwRenew, Unblock,
 };
 use dlock_wire::table::CommandId;
@@ -199,7 +199,7 @@ impl Simulation {
         let at = self.sent.len() - 1 - self.random.index(last);
         let Sent { command, args } = self.sent[at].clone();
         let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
-        let Ok(Request::Op(op)) = request::parse(command, &args) else {
+        let Ok(Request::Op(op)) = dlock_wire::parse(command, &args) else {
             panic!("what was sent before")
         };
         self.call(client, may_block, op);

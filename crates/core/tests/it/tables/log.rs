@@ -8,7 +8,7 @@ use dlock_core::machine::Settings;
 use dlock_core::observe::histogram::Histogram;
 use dlock_core::turn::Caller;
 use dlock_wire::reply::LogEvent;
-use dlock_wire::request::{self, Op, Request};
+use dlock_wire::request::{Op, Request};
 use dlock_wire::table::COMMANDS;
 
 #[test]
@@ -320,7 +320,7 @@ fn the_settings_apply_at_once() {
 /// Carries out a command of connection 1.
 fn call(world: &mut World, words: &[&[u8]]) {
     let command = COMMANDS.iter().find(|row| row.name.as_bytes() == words[0]).expect("a command");
-    match request::parse(command.id, &words[1..]).expect("a valid call") {
+    match dlock_wire::parse(command.id, &words[1..]).expect("a valid call") {
         Request::Op(op) => act(world, op),
         other => panic!("{other:?}"),
     }
@@ -394,7 +394,7 @@ fn a_grant_that_is_returned_or_never_arrives_counts_as_no_hold() {
     let blocked = Caller { client: 2, db: 0, may_block: true };
     let command = COMMANDS.iter().find(|row| row.name == "DLOCK.ACQUIRE").expect("a command");
     let args: [&[u8]; 4] = [b"k", b"C", b"BLOCK", b"0"];
-    let Request::Op(op) = request::parse(command.id, &args).expect("a valid call") else {
+    let Request::Op(op) = dlock_wire::parse(command.id, &args).expect("a valid call") else {
         panic!("an operation");
     };
     world.call(blocked, op);

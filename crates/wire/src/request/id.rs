@@ -1,6 +1,6 @@
 //! Identifiers of commands.
 
-use crate::request::{LatchVerb, LockVerb, MultiVerb, RwVerb, SemVerb};
+use super::family::{LatchVerb, LockVerb, MultiVerb, RwVerb, SemVerb};
 
 /// Identifies the command of a row, a request or an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,7 +29,7 @@ pub enum CommandId {
 
 impl CommandId {
     /// A number of its own, below that of all commands.
-    pub(super) const fn number(self) -> usize {
+    pub(crate) const fn number(self) -> usize {
         const FAIR: usize = LockVerb::COUNT;
         const RW: usize = FAIR + LockVerb::COUNT;
         const SEM: usize = RW + RwVerb::COUNT;

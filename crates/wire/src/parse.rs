@@ -1,10 +1,23 @@
-//! The error of a malformed call, with its text.
+//! Parses the call of a client: its row of the table says how many arguments it takes, its request what they mean.
 
 use core::fmt;
 
+use crate::cursor::Cursor;
 use crate::fault::Fault;
 use crate::reply::write_quoted;
-use crate::table::CommandId;
+use crate::request::{CommandId, Request};
+
+/// Parses the arguments of one call; `args` are those after the command's name.
+///
+/// Their number is checked first, then they are read from left to right; the first error is returned. The request
+/// borrows from the arguments. Nothing is allocated, except to find repeated keys in large sets.
+#[inline]
+pub fn parse<'a>(id: CommandId, args: &'a [&'a [u8]]) -> Result<Request<'a>, ParseError<'a>> {
+    let takes = id.command().is_some_and(|row| row.takes(args.len()));
+    let parsed =
+        if takes { Request::read(id, &mut Cursor::new(args)) } else { Err(Fault::WrongArity) };
+    parsed.map_err(|fault| ParseError { command: id, fault })
+}
 
 /// A malformed call. It changed nothing.
 ///

@@ -1,7 +1,7 @@
 //! The arguments of all commands, each described once. Parser, writer, `COMMAND DOCS` and reference page read these
 //! rows; [`crate::request`] says which command takes which.
 
-use super::{Arg, ArgKind, Bounds};
+use crate::arg::{Arg, ArgKind, Bounds};
 use crate::names::{
     BIND_MAX_MS, BLOCK_MAX_MS, CHANNEL_MAX, CLIENT_ID_MAX, COUNT_MAX, KEYS_MAX, LABEL_MAX,
     LATCH_MAX, LEASE_MAX_MS, LEASE_MAX_S, LEASE_MIN_MS, OWNER_MAX, PERMITS_MAX, QUEUE_MAX_MS,

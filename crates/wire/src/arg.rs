@@ -78,13 +78,13 @@ pub enum Bounds {
 }
 
 impl Bounds {
-    pub(super) const fn bytes(min: usize, max: usize) -> Self {
+    pub(crate) const fn bytes(min: usize, max: usize) -> Self {
         Self::Bytes { min, max }
     }
 
     // `cast_signed` is const only from Rust 1.87 on. All ranges of dlock fit into 63 bits.
     #[allow(clippy::cast_possible_wrap)]
-    pub(super) const fn number(min: u64, max: u64, unit: &'static str) -> Self {
+    pub(crate) const fn number(min: u64, max: u64, unit: &'static str) -> Self {
         Self::Number { min: min as i64, max: max as i64, unit }
     }
 }
@@ -108,7 +108,7 @@ impl Arg {
     }
 
     /// Whether one of its parts is a block, whose length differs from that of the others.
-    pub(super) const fn has_block(&self) -> bool {
+    pub(crate) const fn has_block(&self) -> bool {
         let mut part = 0;
         while part < self.parts.len() {
             if matches!(self.parts[part].kind, ArgKind::Block) {
@@ -120,7 +120,7 @@ impl Arg {
     }
 
     /// A required argument without a keyword. The other constructors build on it.
-    pub(super) const fn plain(
+    pub(crate) const fn plain(
         name: &'static str,
         kind: ArgKind,
         bounds: Bounds,
@@ -139,7 +139,7 @@ impl Arg {
     }
 
     /// `token value`, one of the parts of a choice.
-    pub(super) const fn part(
+    pub(crate) const fn part(
         token: &'static str,
         name: &'static str,
         kind: ArgKind,
@@ -150,7 +150,7 @@ impl Arg {
     }
 
     /// `[token value]`
-    pub(super) const fn option(
+    pub(crate) const fn option(
         token: &'static str,
         name: &'static str,
         kind: ArgKind,
@@ -161,7 +161,7 @@ impl Arg {
     }
 
     /// `[token]`
-    pub(super) const fn flag(
+    pub(crate) const fn flag(
         token: &'static str,
         name: &'static str,
         summary: &'static str,
@@ -170,7 +170,7 @@ impl Arg {
     }
 
     /// `token`, one of the parts of a choice.
-    pub(super) const fn word(
+    pub(crate) const fn word(
         token: &'static str,
         name: &'static str,
         summary: &'static str,
@@ -179,7 +179,7 @@ impl Arg {
     }
 
     /// All `parts`, in order: one of the parts of a choice.
-    pub(super) const fn block(
+    pub(crate) const fn block(
         name: &'static str,
         summary: &'static str,
         parts: &'static [Self],
@@ -188,7 +188,7 @@ impl Arg {
     }
 
     /// `[part | part]`
-    pub(super) const fn choice(
+    pub(crate) const fn choice(
         name: &'static str,
         summary: &'static str,
         parts: &'static [Self],
