@@ -39,7 +39,8 @@ pub struct Round {
 
 /// When the next check is due; `None` if none is needed.
 pub fn next_check(shell: &Shell) -> Option<Instant> {
-    let needed = shell.machine.settings.cluster && !shell.machine.waits().is_empty();
+    let needed =
+        shell.machine.tables().settings.cluster && !shell.machine.tables().waits.is_empty();
     needed.then_some(shell.slot_round.due)
 }
 
@@ -85,7 +86,7 @@ fn look_at_next(
     shell: &mut Shell,
     now: Now,
 ) -> (Range<QueueId>, BTreeMap<u16, Vec<u8>>, BTreeSet<u16>) {
-    let waits = shell.machine.waits();
+    let waits = &shell.machine.tables().waits;
     let Round { next_queue, mut asked, lost, .. } = std::mem::take(&mut shell.slot_round);
     let start = QueueId::new(next_queue);
     let end = QueueId::new(next_queue.saturating_add(QUEUES_PER_TURN)).min(waits.queue_bound());

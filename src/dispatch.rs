@@ -4,6 +4,7 @@
 use dlock_core::effects::Effects;
 use dlock_core::events::diverged::Source;
 use dlock_core::key::Key;
+use dlock_core::machine::{Fact, ServerEvent};
 use dlock_core::op::counts_by_user;
 use dlock_core::regime::{Gate, Role};
 use dlock_core::shares::User;
@@ -98,12 +99,12 @@ fn write(ctx: Ctx<'_>, (named, scope): Reached<'_>, op: &Op<'_>) {
     tick::drain_notices(ctx, Allowed { gate, scope });
     shell::with_effects(|fx| {
         let asked = shell::with(|shell| {
-            if shell.machine.role() == Role::Replica && !is_unblock {
+            if shell.machine.tables().regime.role() == Role::Replica && !is_unblock {
                 return false;
             }
             shell.gate = gate;
             let now = shell::now();
-            shell.machine.set_gate(gate, now.mono);
+            shell.machine.learn(Fact::Gate(gate, now.mono));
             let keys = &mut Keys::new(ctx, Mode::Write, scope, named).of_user(user);
             let turn = &mut Turn { keys, now, caller: caller.as_core(), fx };
             shell.machine.execute(turn, op, permit);
@@ -163,10 +164,10 @@ fn read(ctx: Ctx<'_>, reached: Reached<'_>, call: &Read<'_>) {
 /// `DLOCK.LOG`.
 fn log_of_events(mut ctx: Ctx<'_>, call: Log) {
     let answered = shell::with(|shell| match call {
-        Log::Get { count } => shell.machine.log().write(count, &mut ctx),
-        Log::Len => (shell.machine.log().len() as u64).write(&mut ctx),
+        Log::Get { count } => shell.machine.tables().log.write(count, &mut ctx),
+        Log::Len => (shell.machine.tables().log.len() as u64).write(&mut ctx),
         Log::Reset => {
-            shell.machine.reset_log();
+            shell.machine.learn(Fact::LogReset);
             ctx.reply_ok();
         }
     });
@@ -180,7 +181,7 @@ fn catch_up(ctx: Ctx<'_>, (named, scope): Reached<'_>) {
     hear(ctx);
     let is_behind = || {
         let key = named.first().map(|name| Key { db: ctx.db(), name: name.bytes() })?;
-        shell::with(|shell| shell.machine.is_behind(key))
+        shell::with(|shell| shell.machine.tables().waits.is_behind(key))
             .filter(|is_behind| *is_behind)
             .map(|_| key)
     };
@@ -188,7 +189,9 @@ fn catch_up(ctx: Ctx<'_>, (named, scope): Reached<'_>) {
         let allowed = Allowed { gate: Gate::Open, scope };
         tick::drain_notices(ctx, allowed);
         if let Some(key) = is_behind() {
-            tick::on_keys(ctx, allowed, |shell, turn| shell.machine.catch_up(turn, key));
+            tick::on_keys(ctx, allowed, |shell, turn| {
+                shell.machine.event(turn, ServerEvent::Asked(key));
+            });
         }
     }
 }
@@ -215,7 +218,7 @@ fn may_write_in_reader(ctx: Ctx<'_>, named: Named<'_>) -> bool {
 /// Notes that a connection with skipped waiters is active again, for commands that cannot hand off locks themselves.
 fn hear(ctx: Ctx<'_>) {
     let heard = shell::with(|shell| {
-        let connections = shell.machine.connections();
+        let connections = &shell.machine.tables().connections;
         if !connections.any_unresponsive() {
             return None;
         }
@@ -271,7 +274,7 @@ fn apply(ctx: Ctx<'_>, (named, scope): Reached<'_>, call: Apply<'_>) {
     let replayed = shell::with(|shell| {
         let mut keys = Keys::new(ctx, Mode::Write, scope, named);
         let replayed = shell.machine.replay(&mut keys, shell::now(), key, payload, source);
-        (replayed, shell.machine.own_record(payload))
+        (replayed, shell.machine.tables().regime.own_record(payload))
     });
     let Some((replayed, own)) = replayed else { return ctx.reply_error(BUSY) };
     if let Some(name) = named.first()

@@ -3,9 +3,10 @@
 //! The server calls [`after_sleep`] in each turn of its loop, after it has waited for events and before it serves
 //! any. Only there may the module write outside a command.
 
+use dlock_core::effects::Effects;
 use dlock_core::events::tick::Progress;
 use dlock_core::key::Key;
-use dlock_core::machine::Machine;
+use dlock_core::machine::{Fact, Machine, ServerEvent};
 use dlock_core::queues::waiter::WaiterId;
 use dlock_core::regime::{Gate, Role};
 use dlock_core::time::{Instant, Now};
@@ -39,7 +40,7 @@ pub fn after_sleep(ctx: Ctx<'_>) {
     let now = shell::read_clocks();
     ffi::avoid_page_ends(now.mono.0);
     let due = shell::with(|shell| {
-        shell.machine.observe(now.mono, paused);
+        shell.machine.learn(Fact::Paused(paused, now.mono));
         let is_due = shell.armed.is_some_and(|at| at <= now.mono);
         is_due || !shell.started
     });
@@ -66,7 +67,7 @@ pub fn after_sleep(ctx: Ctx<'_>) {
 
 /// A replica is online. The server is executing a command of the replica, so the shell is not lent.
 pub fn replica_attached() {
-    let _ = shell::with(|shell| shell.machine.replica_attached(shell::now().mono));
+    let _ = shell::with(|shell| shell.machine.learn(Fact::ReplicaAttached(shell::now().mono)));
 }
 
 /// What the machine may do in this turn.
@@ -94,9 +95,9 @@ fn begin(ctx: Ctx<'_>, shell: &mut Shell, now: Now) {
         shell.started = true;
         persist::warn_at_start(ctx, &shell.machine);
         persist::doubt_at_start(&mut shell.machine);
-        shell.machine.loaded(now);
-        if shell.machine.role() == Role::Primary {
-            shell.machine.begin_service(now.mono);
+        shell.machine.learn(Fact::Loaded(now));
+        if shell.machine.tables().regime.role() == Role::Primary {
+            shell.machine.learn(Fact::InService(now.mono));
         }
     }
     if let Some(at) = shell.armed.take().filter(|&at| at <= now.mono) {
@@ -175,7 +176,9 @@ pub fn drain_notices(ctx: Ctx<'_>, allowed: Allowed) {
         }
     }
     // Once for all notices: their number has no bound.
-    on_keys(ctx, allowed, |shell, turn| shell.machine.drain_some(turn));
+    on_keys(ctx, allowed, |shell, turn| {
+        shell.machine.event(turn, ServerEvent::Drained);
+    });
 }
 
 /// Whether a notice is about keys that a command may not access. A notice that needs no key is never deferred, so
@@ -207,7 +210,7 @@ fn waits_for_tick(notice: &Notice, scope: Scope) -> bool {
 /// because the search for deadlocks reads the queue.
 fn forget_holders(notice: &Notice) {
     if let Notice::Unlinked { db, name, .. } = notice {
-        let _ = shell::with(|shell| shell.machine.forget_holders(Key { db: *db, name }));
+        let _ = shell::with(|shell| shell.machine.learn(Fact::HoldersGone(Key { db: *db, name })));
     }
 }
 
@@ -215,7 +218,7 @@ fn forget_holders(notice: &Notice) {
 fn client_gone(ctx: Ctx<'_>, allowed: Allowed, client: u64) -> bool {
     let mut is_done = false;
     on_keys(ctx, allowed, |shell, turn| {
-        is_done = shell.machine.client_departs(turn, client);
+        is_done = shell.machine.event(turn, ServerEvent::ClientGone(client));
     });
     is_done
 }
@@ -226,19 +229,22 @@ fn apply_notice(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, before_load: boo
             client_gone(ctx, allowed, client);
         }
         Notice::Heard(client) => on_keys(ctx, allowed, |shell, turn| {
-            shell.machine.mark_active(turn, client);
+            shell.machine.event(turn, ServerEvent::ClientActive(client));
         }),
         Notice::HandleGone(call) => match parking::part(call) {
             Detached::Waiting(waiter) => {
                 let _ = shell::with(|shell| {
                     let keys = &mut Keys::new(ctx, Mode::Peek, allowed.scope, Named::none());
-                    let now = shell::now();
+                    // Without effects.
+                    let mut none = Effects::default();
+                    let turn = &mut Turn::without_caller(keys, shell::now(), &mut none);
                     // The notice of its closed connection may still wait for the gate.
-                    if is_connected(&shell.machine, waiter) {
-                        shell.machine.withdraw(keys, now, waiter);
+                    let event = if is_connected(&shell.machine, waiter) {
+                        ServerEvent::Withdrawn(waiter)
                     } else {
-                        shell.machine.hang_up(keys, now, waiter);
-                    }
+                        ServerEvent::HungUp(waiter)
+                    };
+                    shell.machine.event(turn, event);
                 });
             }
             Detached::Sent(waiter)
@@ -251,26 +257,37 @@ fn apply_notice(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, before_load: boo
         },
         Notice::Undelivered(waiter) => undelivered(ctx, allowed, waiter),
         Notice::Unlinked { db, name, lost, .. } => on_keys(ctx, allowed, |shell, turn| {
-            shell.machine.unlinked(turn, Key { db, name: &name }, lost.map(|lost| *lost));
+            shell.machine.event(
+                turn,
+                ServerEvent::Unlinked(Key { db, name: &name }, lost.map(|lost| *lost)),
+            );
         }),
         Notice::Loaded { db, name, aside: true, .. } => {
             let _ = shell::with(|shell| shell.aside.push((db, name)));
         }
         Notice::Flushed { is_all, databases, missing } => on_keys(ctx, allowed, |shell, turn| {
-            shell.machine.flushed(turn, &databases, !before_load);
+            shell.machine.event(
+                turn,
+                ServerEvent::Flushed { databases: &databases, announce: !before_load },
+            );
             if is_all && !before_load {
                 // On a replica this notice does not wait for the gate, so the server may be paused.
-                if shell.machine.forgive(missing) {
+                if !shell.machine.learn(Fact::Forgiven(missing)) {
                     inbox::push(Notice::Forgiven);
                 }
             }
         }),
-        Notice::Swapped => on_keys(ctx, allowed, |shell, turn| shell.machine.swapped(turn)),
+        Notice::Swapped => on_keys(ctx, allowed, |shell, turn| {
+            shell.machine.event(turn, ServerEvent::Swapped);
+        }),
         Notice::Role { primary } => on_keys(ctx, allowed, |shell, turn| {
-            if primary { shell.machine.promote(turn.now) } else { shell.machine.demote() }
+            let role = if primary { Fact::Promoted(turn.now) } else { Fact::Demoted };
+            shell.machine.learn(role);
         }),
         Notice::Forked => log_rest(ctx),
-        Notice::Forgiven => on_keys(ctx, allowed, |shell, turn| shell.machine.tell_mark(turn.fx)),
+        Notice::Forgiven => {
+            on_keys(ctx, allowed, |shell, turn| shell.machine.tables().regime.tell_mark(turn.fx))
+        }
         Notice::Moved { db, name } => {
             // Checked again: a SWAPDB may have moved its entry since. A key that was just loaded has none yet.
             follow(ctx, allowed, db, &name);
@@ -287,7 +304,7 @@ fn apply_notice(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, before_load: boo
         }
         Notice::AsyncLoading(Load::Ended) => {
             on_keys(ctx, allowed, |shell, turn| {
-                shell.machine.flushed(turn, &[], false);
+                shell.machine.event(turn, ServerEvent::Flushed { databases: &[], announce: false });
             });
             let loaded = shell::with(|shell| std::mem::take(&mut shell.aside));
             serve_staged_data(ctx, &loaded.unwrap_or_default());
@@ -300,7 +317,7 @@ fn log_rest(ctx: Ctx<'_>) {
     if !ctx.flags().aof() {
         return;
     }
-    let records = shell::with(|shell| shell.machine.records_beside(ffi::wall_us()));
+    let records = shell::with(|shell| shell.machine.tables().records_beside(ffi::wall_us()));
     for payload in records.unwrap_or_default() {
         perform::tell(ctx, &payload);
     }
@@ -308,7 +325,7 @@ fn log_rest(ctx: Ctx<'_>) {
 
 /// Whether the connection of a waiter is open.
 fn is_connected(machine: &Machine, waiter: WaiterId) -> bool {
-    machine.waits().by_id(waiter).is_some_and(|waiter| ffi::client_alive(waiter.client))
+    machine.tables().waits.by_id(waiter).is_some_and(|waiter| ffi::client_alive(waiter.client))
 }
 
 /// A staged data set is now served: its keys are indexed a few at a time.
@@ -334,23 +351,27 @@ fn adopt_some(ctx: Ctx<'_>, allowed: Allowed) -> Progress {
     }
     on_keys(ctx, allowed, |shell, turn| {
         for (db, name) in inbox::take_loaded(CHUNK) {
-            shell.machine.adopt(turn, Key { db, name: &name });
+            shell.machine.event(turn, ServerEvent::Adopted(Key { db, name: &name }));
         }
     });
     Progress::More
 }
 
 fn follow(ctx: Ctx<'_>, allowed: Allowed, db: u32, name: &[u8]) {
-    on_keys(ctx, allowed, |shell, turn| shell.machine.moved(turn, Key { db, name }));
+    on_keys(ctx, allowed, |shell, turn| {
+        shell.machine.event(turn, ServerEvent::Moved(Key { db, name }));
+    });
 }
 
 fn adopt(ctx: Ctx<'_>, allowed: Allowed, db: u32, name: &[u8]) {
-    on_keys(ctx, allowed, |shell, turn| shell.machine.adopt(turn, Key { db, name }));
+    on_keys(ctx, allowed, |shell, turn| {
+        shell.machine.event(turn, ServerEvent::Adopted(Key { db, name }));
+    });
 }
 
 fn undelivered(ctx: Ctx<'_>, allowed: Allowed, waiter: WaiterId) {
     on_keys(ctx, allowed, |shell, turn| {
-        shell.machine.undelivered(turn, waiter);
+        shell.machine.event(turn, ServerEvent::Undelivered(waiter));
     });
 }
 
@@ -359,7 +380,7 @@ pub fn on_keys(ctx: Ctx<'_>, allowed: Allowed, run: impl FnOnce(&mut Shell, &mut
     shell::with_effects(|effects| {
         let asked = shell::with(|shell| {
             let now = shell::now();
-            shell.machine.set_gate(allowed.gate, now.mono);
+            shell.machine.learn(Fact::Gate(allowed.gate, now.mono));
             let mut keys = Keys::new(ctx, Mode::Write, allowed.scope, Named::none());
             run(shell, &mut Turn::without_caller(&mut keys, now, effects));
         });
@@ -372,7 +393,7 @@ pub fn on_keys(ctx: Ctx<'_>, allowed: Allowed, run: impl FnOnce(&mut Shell, &mut
 fn run_due_work(ctx: Ctx<'_>, begun: Now, allowed: &mut Allowed) {
     let mut woken = 0;
     loop {
-        let wants = shell::with(|shell| shell.machine.wants_to_write(shell::now()));
+        let wants = shell::with(|shell| shell.machine.tables().wants_to_write(shell::now()));
         if wants.unwrap_or(false) || inbox::has_loaded() {
             allowed.ask(ctx);
         }
@@ -383,7 +404,7 @@ fn run_due_work(ctx: Ctx<'_>, begun: Now, allowed: &mut Allowed) {
                 progress = Progress::More;
             }
             // Expired leases may have released a lock. To grant it is a write, so the server is asked first.
-            if allowed.gate == Gate::Unknown && shell.machine.wants_to_write(turn.now) {
+            if allowed.gate == Gate::Unknown && shell.machine.tables().wants_to_write(turn.now) {
                 progress = Progress::More;
             }
             woken += turn.fx.wakes.len();
