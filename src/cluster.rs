@@ -16,15 +16,17 @@ use crate::work::{self, Allowed};
 
 /// When the next check is due; `None` if none is needed.
 pub fn next_check(shell: &Shell) -> Option<Instant> {
-    let needed = shell.machine.settings.cluster && !shell.machine.waits().is_empty();
+    let needed =
+        shell.machine.tables().settings.cluster && !shell.machine.tables().waits.is_empty();
     needed.then_some(shell.slot_round.due())
 }
 
 /// If a check is due, ends the waits for keys whose slot this node no longer serves.
 pub fn check(ctx: Ctx<'_>, now: Now) {
     let due = |shell: &Shell| next_check(shell).is_some_and(|at| at <= now.mono);
-    let next =
-        shell::with(|shell| due(shell).then(|| shell.slot_round.next(shell.machine.waits(), now)));
+    let next = shell::with(|shell| {
+        due(shell).then(|| shell.slot_round.next(&shell.machine.tables().waits, now))
+    });
     let Some(Portion { queues, names, mut lost }) = next.flatten() else { return };
     let names = names.into_iter();
     let not_ours = names.filter(|(_, name)| ctx.accepts_writes(name) == Verdict::NotOurSlot);

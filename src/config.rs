@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
-use dlock_core::machine::Settings;
 use dlock_core::record::Level;
+use dlock_core::settings::Settings;
 use dlock_wire::names::{CLAIM_MIN_MS, DAY_MS, KEYS_MAX, LEASE_MAX_MS, PERMITS_MAX, QUEUE_MAX_MS};
 
 /// Type of a setting.
@@ -67,6 +67,9 @@ impl Setting {
     }
 }
 
+/// The defaults.
+const DEFAULT: Settings = Settings::DEFAULT;
+
 /// Limit: waiter ids cannot number more.
 const MOST_WAITERS: i64 = 100_000_000;
 
@@ -79,33 +82,85 @@ const MOST_REQUESTS: i64 = 100_000_000;
 /// Limit: each entry takes up to about 800 bytes.
 const MOST_LOG_ENTRIES: i64 = 10_000;
 
-static DEFAULT_LEASE: Setting =
-    Setting::number("default-lease-ms", 30_000, 1, LEASE_MAX_MS.cast_signed());
-static FAIR_GRACE: Setting = Setting::number("fair-grace-ms", 5_000, 0, QUEUE_MAX_MS.cast_signed());
-static WAITERS_PER_KEY: Setting = Setting::number("max-waiters-per-key", 10_000, 0, MOST_WAITERS);
-static WAITERS: Setting = Setting::number("max-waiters", 1_000_000, 0, MOST_WAITERS);
-static HOLDS_PER_KEY: Setting = Setting::number("max-holds-per-key", 10_000, 1, MOST_HOLDS);
-static KEYS_PER_CALL: Setting = Setting::number("max-keys-per-call", 4_096, 1, KEYS_MAX as i64);
-static DEADLOCK_DETECTION: Setting = Setting::switch("deadlock-detection", true);
-static DEADLOCK_RECHECK: Setting = Setting::number("deadlock-recheck-ms", 1_000, 0, 3_600_000);
-static QUARANTINE: Setting =
-    Setting::number("restart-quarantine-ms", 0, 0, LEASE_MAX_MS.cast_signed());
-static LOCK_DELAY: Setting = Setting::number("lock-delay-ms", 0, 0, LEASE_MAX_MS.cast_signed());
+static DEFAULT_LEASE: Setting = Setting::number(
+    "default-lease-ms",
+    DEFAULT.default_lease_ms.cast_signed(),
+    1,
+    LEASE_MAX_MS.cast_signed(),
+);
+static FAIR_GRACE: Setting = Setting::number(
+    "fair-grace-ms",
+    DEFAULT.fair_grace_ms.cast_signed(),
+    0,
+    QUEUE_MAX_MS.cast_signed(),
+);
+static WAITERS_PER_KEY: Setting =
+    Setting::number("max-waiters-per-key", DEFAULT.max_waiters_per_key as i64, 0, MOST_WAITERS);
+static WAITERS: Setting =
+    Setting::number("max-waiters", DEFAULT.max_waiters as i64, 0, MOST_WAITERS);
+static HOLDS_PER_KEY: Setting =
+    Setting::number("max-holds-per-key", DEFAULT.max_holds_per_key as i64, 1, MOST_HOLDS);
+static KEYS_PER_CALL: Setting =
+    Setting::number("max-keys-per-call", DEFAULT.max_keys_per_call as i64, 1, KEYS_MAX as i64);
+static DEADLOCK_DETECTION: Setting =
+    Setting::switch("deadlock-detection", DEFAULT.deadlock_detection);
+static DEADLOCK_RECHECK: Setting =
+    Setting::number("deadlock-recheck-ms", DEFAULT.deadlock_recheck_ms.cast_signed(), 0, 3_600_000);
+static QUARANTINE: Setting = Setting::number(
+    "restart-quarantine-ms",
+    DEFAULT.restart_quarantine_ms.cast_signed(),
+    0,
+    LEASE_MAX_MS.cast_signed(),
+);
+static LOCK_DELAY: Setting = Setting::number(
+    "lock-delay-ms",
+    DEFAULT.lock_delay_ms.cast_signed(),
+    0,
+    LEASE_MAX_MS.cast_signed(),
+);
 /// Clients rely on the minimum: for that time a grant that a message announced is guaranteed.
-static CLAIM: Setting =
-    Setting::number("claim-ms", 30_000, CLAIM_MIN_MS.cast_signed(), QUEUE_MAX_MS.cast_signed());
-static MAX_TOKEN_LEAD: Setting =
-    Setting::number("max-token-lead-ms", 60_000, 0, LEASE_MAX_MS.cast_signed());
-static REQUEST_MEMORY_MS: Setting =
-    Setting::number("request-memory-ms", 60_000, 0, DAY_MS.cast_signed());
+static CLAIM: Setting = Setting::number(
+    "claim-ms",
+    DEFAULT.claim_ms.cast_signed(),
+    CLAIM_MIN_MS.cast_signed(),
+    QUEUE_MAX_MS.cast_signed(),
+);
+static MAX_TOKEN_LEAD: Setting = Setting::number(
+    "max-token-lead-ms",
+    DEFAULT.max_token_lead_ms.cast_signed(),
+    0,
+    LEASE_MAX_MS.cast_signed(),
+);
+static REQUEST_MEMORY_MS: Setting = Setting::number(
+    "request-memory-ms",
+    DEFAULT.request_memory_ms.cast_signed(),
+    0,
+    DAY_MS.cast_signed(),
+);
 static REQUEST_MEMORY_MAX: Setting =
-    Setting::number("request-memory-max", 1_000_000, 0, MOST_REQUESTS);
+    Setting::number("request-memory-max", DEFAULT.request_memory_max as i64, 0, MOST_REQUESTS);
 
-static LOG_MAX_LEN: Setting = Setting::number("log-max-len", 128, 0, MOST_LOG_ENTRIES);
-static LOG_WAIT_MS: Setting = Setting::number("log-wait-ms", 10_000, 0, LEASE_MAX_MS.cast_signed());
+static LOG_MAX_LEN: Setting =
+    Setting::number("log-max-len", DEFAULT.log_max_len as i64, 0, MOST_LOG_ENTRIES);
+static LOG_WAIT_MS: Setting = Setting::number(
+    "log-wait-ms",
+    DEFAULT.log_wait_ms.cast_signed(),
+    0,
+    LEASE_MAX_MS.cast_signed(),
+);
 /// It goes back only with the setting of a data set that never had a larger one.
-static RECORD_LEVEL: Setting = Setting::number("record-level", 1, 1, Level::LATEST.number() as i64);
-static LOG_HOLD_MS: Setting = Setting::number("log-hold-ms", 0, 0, LEASE_MAX_MS.cast_signed());
+static RECORD_LEVEL: Setting = Setting::number(
+    "record-level",
+    DEFAULT.record_level.number() as i64,
+    1,
+    Level::LATEST.number() as i64,
+);
+static LOG_HOLD_MS: Setting = Setting::number(
+    "log-hold-ms",
+    DEFAULT.log_hold_ms.cast_signed(),
+    0,
+    LEASE_MAX_MS.cast_signed(),
+);
 
 /// All settings.
 pub static SETTINGS: [&Setting; 18] = [

@@ -2,6 +2,7 @@
 
 use dlock_core::events::diverged::Source;
 use dlock_core::key::Key;
+use dlock_core::machine::Fact;
 use dlock_wire::reply::{Shape as _, quote};
 use dlock_wire::request::{Apply, Log, Op, Request};
 use dlock_wire::table::CommandId;
@@ -48,10 +49,10 @@ fn carry_out(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>, slices: &[&[u8]]) {
 /// `DLOCK.LOG`.
 fn log_of_events(mut ctx: Ctx<'_>, call: Log) {
     let answered = shell::with(|shell| match call {
-        Log::Get { count } => shell.machine.log().write(count, &mut ctx),
-        Log::Len => (shell.machine.log().len() as u64).write(&mut ctx),
+        Log::Get { count } => shell.machine.tables().log.write(count, &mut ctx),
+        Log::Len => (shell.machine.tables().log.len() as u64).write(&mut ctx),
         Log::Reset => {
-            shell.machine.reset_log();
+            shell.machine.learn(Fact::LogReset);
             ctx.reply_ok();
         }
     });
@@ -74,7 +75,7 @@ fn apply(ctx: Ctx<'_>, keys: KeyArgs<'_>, call: Apply<'_>) {
     let replayed = shell::with(|shell| {
         let mut keys = Keys::new(ctx, Mode::Write, scope, named);
         let replayed = shell.machine.replay(&mut keys, shell::now(), key, payload, source);
-        (replayed, shell.machine.own_record(payload))
+        (replayed, shell.machine.tables().regime.own_record(payload))
     });
     let Some((replayed, own)) = replayed else { return ctx.reply_error(BUSY) };
     if let Some(name) = named.first()

@@ -11,6 +11,7 @@ mod lost;
 use dlock_core::divergence::Refused;
 use dlock_core::events::lost::Lost;
 use dlock_core::key::Swap;
+use dlock_core::machine::Fact;
 use dlock_core::queues::waiter::WaiterId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -27,7 +28,7 @@ impl Notice {
     /// FLUSHDB, or FLUSHALL (`None`), at this moment.
     pub fn flushed(db: Option<u32>) -> Self {
         let at_once = shell::with(|shell| {
-            (shell.machine.divergence().total(), shell.machine.keys_flushed(db))
+            (shell.machine.tables().regime.divergence.total(), shell.machine.keys_flushed(db))
         });
         let (missing, databases) = at_once.unwrap_or_default();
         Self::Flushed { is_all: db.is_none(), databases, missing }
@@ -35,7 +36,7 @@ impl Notice {
 
     /// SWAPDB, at this moment. Earlier notices about a value follow it to its new database.
     pub fn swapped(databases: Swap) -> Self {
-        let _ = shell::with(|shell| shell.machine.keys_swapped(databases));
+        let _ = shell::with(|shell| shell.machine.learn(Fact::Swapped(databases)));
         INBOX.try_with(|inbox| inbox.readdress(databases));
         LOADED.try_with(|loaded| {
             for (db, _) in loaded {

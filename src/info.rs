@@ -25,23 +25,24 @@ pub fn write(to: &mut InfoWriter, crash: bool) {
     let noted = u64::from(!inbox::is_empty());
     let _ = shell::with(|shell| {
         let machine = &shell.machine;
-        let (blocked, queued) = machine.waits().count();
+        let (blocked, queued) = machine.tables().waits.count();
         if to.section(c"keys") {
             to.text(c"version", VERSION);
             let is_tried = ffi::host().is_some_and(|host| host.is_tried);
             to.text(c"server_tried", if is_tried { c"yes" } else { c"no" });
-            to.number(c"held_locks", machine.leases().held() as u64);
-            to.number(c"leased_permits", machine.leases().permits());
-            to.number(c"keys_entered", machine.leases().len() as u64);
-            let waits = machine.waits();
-            let armed = machine.leases().armed() + waits.timeouts.armed() + waits.graces.armed();
+            to.number(c"held_locks", machine.tables().leases.held() as u64);
+            to.number(c"leased_permits", machine.tables().leases.permits());
+            to.number(c"keys_entered", machine.tables().leases.len() as u64);
+            let waits = &machine.tables().waits;
+            let armed =
+                machine.tables().leases.armed() + waits.timeouts.armed() + waits.graces.armed();
             to.number(c"armed_deadlines", armed as u64);
-            to.number(c"last_token", machine.tokens().last());
-            to.number(c"requests_remembered", machine.spent().len() as u64);
-            let left = machine.quarantine_left(shell::now().mono);
+            to.number(c"last_token", machine.tables().tokens.last());
+            to.number(c"requests_remembered", machine.tables().spent.len() as u64);
+            let left = machine.tables().regime.quarantine_left(shell::now().mono);
             to.number(c"quarantine_left_ms", left);
-            to.number(c"record_level", machine.level().number().into());
-            let refused = machine.divergence().total();
+            to.number(c"record_level", machine.tables().level.number().into());
+            let refused = machine.tables().regime.divergence.total();
             to.number(c"records_refused", refused.total());
             to.number(c"records_damaged", refused.damaged);
             to.number(c"record_level_needed", refused.level.into());
@@ -49,19 +50,19 @@ pub fn write(to: &mut InfoWriter, crash: bool) {
         if to.section(c"waits") {
             to.number(c"waiters_blocked", blocked as u64);
             to.number(c"waiters_queued", queued as u64);
-            to.number(c"longest_queue", machine.waits().longest() as u64);
+            to.number(c"longest_queue", machine.tables().waits.longest() as u64);
             to.number(c"parked_clients", parked);
-            to.number(c"connections_watched", machine.connections().len() as u64);
-            to.number(c"grants_in_flight", machine.in_flight() as u64);
+            to.number(c"connections_watched", machine.tables().connections.len() as u64);
+            to.number(c"grants_in_flight", machine.tables().in_flight.len() as u64);
             to.number(c"notices_pending", noted);
-            let (unchecked, lag_ms) = machine.deadlocks_unchecked(shell::now().mono);
+            let (unchecked, lag_ms) = machine.tables().deadlocks_unchecked(shell::now().mono);
             to.number(c"deadlock_unchecked", unchecked);
             to.number(c"deadlock_lag_ms", lag_ms);
             to.number(c"alarm_late_last_us", shell.lateness.last_us);
             to.number(c"alarm_late_worst_us", shell.lateness.worst_us);
         }
         if to.section(c"outcomes") {
-            let counters = machine.counters();
+            let counters = &machine.tables().counters;
             to.number(c"grants_at_once", counters.grants_at_once);
             to.number(c"grants_after_waiting", counters.grants_after_waiting);
             to.number(c"timeouts", counters.timeouts);
@@ -76,7 +77,7 @@ pub fn write(to: &mut InfoWriter, crash: bool) {
             to.number(c"panics_caught", ffi::panics());
         }
         if to.section(c"latency") {
-            for (name, numbers) in machine.latency().lines() {
+            for (name, numbers) in machine.tables().latency.lines() {
                 to.numbers(&name, &numbers);
             }
         }

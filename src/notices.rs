@@ -1,9 +1,11 @@
 //! The notices of callbacks: when each is processed, and what the machine learns from it.
 
+use dlock_core::effects::Effects;
 use dlock_core::key::Key;
-use dlock_core::machine::Machine;
+use dlock_core::machine::{Fact, Machine, ServerEvent};
 use dlock_core::queues::waiter::WaiterId;
 use dlock_core::regime::Gate;
+use dlock_core::turn::Turn;
 
 use crate::ffi::{self, Ctx, Mode};
 use crate::inbox::{self, Batch, Load, Notice, Of, Wait};
@@ -59,7 +61,9 @@ pub fn drain(ctx: Ctx<'_>, allowed: Allowed) {
         }
     }
     // Once for all notices: their number has no bound.
-    on_keys(ctx, allowed, |shell, turn| shell.machine.drain_some(turn));
+    on_keys(ctx, allowed, |shell, turn| {
+        shell.machine.event(turn, ServerEvent::Drained);
+    });
 }
 
 /// Whether a notice is about keys that a command may not access. A notice that needs no key is never deferred, so
@@ -91,7 +95,7 @@ fn waits_for_tick(notice: &Notice, scope: Scope) -> bool {
 /// because the search for deadlocks reads the queue.
 fn forget_holders(notice: &Notice) {
     if let Notice::Unlinked { db, name, .. } = notice {
-        let _ = shell::with(|shell| shell.machine.forget_holders(Key { db: *db, name }));
+        let _ = shell::with(|shell| shell.machine.learn(Fact::HoldersGone(Key { db: *db, name })));
     }
 }
 
@@ -99,7 +103,7 @@ fn forget_holders(notice: &Notice) {
 fn client_gone(ctx: Ctx<'_>, allowed: Allowed, client: u64) -> bool {
     let mut is_done = false;
     on_keys(ctx, allowed, |shell, turn| {
-        is_done = shell.machine.client_departs(turn, client);
+        is_done = shell.machine.event(turn, ServerEvent::ClientGone(client));
     });
     is_done
 }
@@ -110,19 +114,22 @@ fn apply_notice(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, before_load: boo
             client_gone(ctx, allowed, client);
         }
         Notice::Heard(client) => on_keys(ctx, allowed, |shell, turn| {
-            shell.machine.mark_active(turn, client);
+            shell.machine.event(turn, ServerEvent::ClientActive(client));
         }),
         Notice::HandleGone(call) => match parking::part(call) {
             Detached::Waiting(waiter) => {
                 let _ = shell::with(|shell| {
                     let keys = &mut Keys::new(ctx, Mode::Peek, allowed.scope, Named::none());
-                    let now = shell::now();
+                    // Without effects.
+                    let mut none = Effects::default();
+                    let turn = &mut Turn::without_caller(keys, shell::now(), &mut none);
                     // The notice of its closed connection may still wait for the gate.
-                    if is_connected(&shell.machine, waiter) {
-                        shell.machine.withdraw(keys, now, waiter);
+                    let event = if is_connected(&shell.machine, waiter) {
+                        ServerEvent::Withdrawn(waiter)
                     } else {
-                        shell.machine.hang_up(keys, now, waiter);
-                    }
+                        ServerEvent::HungUp(waiter)
+                    };
+                    shell.machine.event(turn, event);
                 });
             }
             Detached::Sent(waiter)
@@ -135,26 +142,37 @@ fn apply_notice(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, before_load: boo
         },
         Notice::Undelivered(waiter) => undelivered(ctx, allowed, waiter),
         Notice::Unlinked { db, name, lost, .. } => on_keys(ctx, allowed, |shell, turn| {
-            shell.machine.unlinked(turn, Key { db, name: &name }, lost.map(|lost| *lost));
+            shell.machine.event(
+                turn,
+                ServerEvent::Unlinked(Key { db, name: &name }, lost.map(|lost| *lost)),
+            );
         }),
         Notice::Loaded { db, name, aside: true, .. } => {
             let _ = shell::with(|shell| shell.aside.push((db, name)));
         }
         Notice::Flushed { is_all, databases, missing } => on_keys(ctx, allowed, |shell, turn| {
-            shell.machine.flushed(turn, &databases, !before_load);
+            shell.machine.event(
+                turn,
+                ServerEvent::Flushed { databases: &databases, announce: !before_load },
+            );
             if is_all && !before_load {
                 // On a replica this notice does not wait for the gate, so the server may be paused.
-                if shell.machine.forgive(missing) {
+                if !shell.machine.learn(Fact::Forgiven(missing)) {
                     inbox::push(Notice::Forgiven);
                 }
             }
         }),
-        Notice::Swapped => on_keys(ctx, allowed, |shell, turn| shell.machine.swapped(turn)),
+        Notice::Swapped => on_keys(ctx, allowed, |shell, turn| {
+            shell.machine.event(turn, ServerEvent::Swapped);
+        }),
         Notice::Role { primary } => on_keys(ctx, allowed, |shell, turn| {
-            if primary { shell.machine.promote(turn.now) } else { shell.machine.demote() }
+            let role = if primary { Fact::Promoted(turn.now) } else { Fact::Demoted };
+            shell.machine.learn(role);
         }),
         Notice::Forked => log_rest(ctx),
-        Notice::Forgiven => on_keys(ctx, allowed, |shell, turn| shell.machine.tell_mark(turn.fx)),
+        Notice::Forgiven => {
+            on_keys(ctx, allowed, |shell, turn| shell.machine.tables().regime.tell_mark(turn.fx))
+        }
         Notice::Moved { db, name } => {
             // Checked again: a SWAPDB may have moved its entry since. A key that was just loaded has none yet.
             follow(ctx, allowed, db, &name);
@@ -171,7 +189,7 @@ fn apply_notice(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, before_load: boo
         }
         Notice::AsyncLoading(Load::Ended) => {
             on_keys(ctx, allowed, |shell, turn| {
-                shell.machine.flushed(turn, &[], false);
+                shell.machine.event(turn, ServerEvent::Flushed { databases: &[], announce: false });
             });
             let loaded = shell::with(|shell| std::mem::take(&mut shell.aside));
             serve_staged_data(ctx, &loaded.unwrap_or_default());
@@ -184,7 +202,7 @@ fn log_rest(ctx: Ctx<'_>) {
     if !ctx.flags().aof() {
         return;
     }
-    let records = shell::with(|shell| shell.machine.records_beside(ffi::wall_us()));
+    let records = shell::with(|shell| shell.machine.tables().records_beside(ffi::wall_us()));
     for payload in records.unwrap_or_default() {
         perform::tell(ctx, &payload);
     }
@@ -192,7 +210,7 @@ fn log_rest(ctx: Ctx<'_>) {
 
 /// Whether the connection of a waiter is open.
 fn is_connected(machine: &Machine, waiter: WaiterId) -> bool {
-    machine.waits().by_id(waiter).is_some_and(|waiter| ffi::client_alive(waiter.client))
+    machine.tables().waits.by_id(waiter).is_some_and(|waiter| ffi::client_alive(waiter.client))
 }
 
 /// A staged data set is now served: its keys are indexed a few at a time.
@@ -212,15 +230,19 @@ fn serve_staged_data(ctx: Ctx<'_>, loaded: &[(u32, Box<[u8]>)]) {
 }
 
 fn follow(ctx: Ctx<'_>, allowed: Allowed, db: u32, name: &[u8]) {
-    on_keys(ctx, allowed, |shell, turn| shell.machine.moved(turn, Key { db, name }));
+    on_keys(ctx, allowed, |shell, turn| {
+        shell.machine.event(turn, ServerEvent::Moved(Key { db, name }));
+    });
 }
 
 fn adopt(ctx: Ctx<'_>, allowed: Allowed, db: u32, name: &[u8]) {
-    on_keys(ctx, allowed, |shell, turn| shell.machine.adopt(turn, Key { db, name }));
+    on_keys(ctx, allowed, |shell, turn| {
+        shell.machine.event(turn, ServerEvent::Adopted(Key { db, name }));
+    });
 }
 
 fn undelivered(ctx: Ctx<'_>, allowed: Allowed, waiter: WaiterId) {
     on_keys(ctx, allowed, |shell, turn| {
-        shell.machine.undelivered(turn, waiter);
+        shell.machine.event(turn, ServerEvent::Undelivered(waiter));
     });
 }

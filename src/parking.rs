@@ -5,6 +5,7 @@
 //! dropped).
 
 use dlock_core::effects::Outcome;
+use dlock_core::machine::Fact;
 use dlock_core::queues::waiter::WaiterId;
 
 use crate::ffi::{Blocked, CallId, Ctx, MainCell};
@@ -67,7 +68,7 @@ pub fn settled(delivery: &Delivery, disconnected: bool) {
     if disconnected {
         inbox::push(Notice::Undelivered(waiter));
     } else if delivery.outcome.is_grant() {
-        shell::with(|shell| shell.machine.delivered(waiter));
+        shell::with(|shell| shell.machine.learn(Fact::Delivered(waiter)));
     }
 }
 

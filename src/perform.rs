@@ -2,10 +2,12 @@
 //! machine has already changed the keys themselves.)
 
 use dlock_core::key::Key;
+use dlock_core::machine::ServerEvent;
 use std::ffi::CStr;
 
 use dlock_core::effects::{Effects, Event, Outcome};
 use dlock_core::events::diverged::NO_KEY;
+use dlock_core::turn::Turn;
 use dlock_wire::reply::ErrorCode;
 
 use crate::ffi::{Ctx, Mode, Name, OwnedName};
@@ -105,7 +107,9 @@ fn park(ctx: Ctx<'_>, (named, scope): Reached<'_>, effects: &mut Effects) -> boo
     // The next tick hands off what its leaving makes grantable.
     shell::with(|shell| {
         let keys = &mut Keys::new(ctx, Mode::Peek, scope, named);
-        shell.machine.withdraw(keys, shell::now(), waiter);
+        let mut none = Effects::default();
+        let turn = &mut Turn::without_caller(keys, shell::now(), &mut none);
+        shell.machine.event(turn, ServerEvent::Withdrawn(waiter));
     });
     false
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use dlock_core::machine::Machine;
+use dlock_core::machine::{Fact, Machine};
 use dlock_core::record::{self, Beside, BesideInput, Clocks, DecodeError, Level, Standing};
 use dlock_core::time::{Instant, Now};
 
@@ -21,7 +21,9 @@ const ENCODING: i32 = 1;
 pub fn save(value: &Value) -> Vec<u8> {
     let mono = Instant(ffi::monotonic_us());
     let mut payload = Vec::new();
-    let known = shell::with(|shell| (shell.machine.lease_time(mono), shell.machine.level()));
+    let known = shell::with(|shell| {
+        (shell.machine.tables().regime.lease(mono), shell.machine.tables().level)
+    });
     let (lease, level) = known.unwrap_or_default();
     record::encode(value, Clocks { mono, lease }, level, &mut payload);
     payload
@@ -51,7 +53,7 @@ pub fn load(
             Origin::AsyncLoading => false,
         };
         if is_missed {
-            let _ = shell::with(|shell| shell.machine.count_refused(refusal.why()));
+            let _ = shell::with(|shell| shell.machine.learn(Fact::Unreadable(refusal.why())));
         }
         refusal.to_string()
     })
@@ -99,10 +101,10 @@ fn load_value(
     if origin == Origin::Restore {
         // Checked before decoding: a payload that will be refused may have a million waiters.
         let waiters = record::waiters(payload);
-        judge(|machine, pending| machine.admit_waiters(waiters, pending))?;
+        judge(|machine, pending| machine.tables().admit_waiters(waiters, pending))?;
         // Its operator has not raised the level: replicas and files may have readers of the present one.
         let level = Level::of(payload).unwrap_or_default();
-        judge(|machine, _| machine.admit_level(level))?;
+        judge(|machine, _| machine.tables().admit_level(level))?;
     }
     let mut value = match record::decode(payload, Instant(ffi::monotonic_us())) {
         Ok(value) if !value.is_free() && value.kind() as usize == kind => value,
@@ -110,7 +112,7 @@ fn load_value(
         Err(error) => return Err(Refusal::Undecoded(error)),
     };
     if origin == Origin::Restore {
-        judge(|machine, pending| machine.admit(&value, pending, ffi::wall_us()))?;
+        judge(|machine, pending| machine.tables().admit(&value, pending, ffi::wall_us()))?;
         if shell::is_primary() {
             drop_channels(&mut value, name.unwrap_or_default());
         }
@@ -118,7 +120,7 @@ fn load_value(
     // Done here and not only when the value is indexed: later commands in the AOF may delete it before that.
     let token = value.largest_token();
     let _ = shell::with(|shell| {
-        shell.machine.learn_token(token);
+        shell.machine.learn(Fact::Token(token));
         shell.learn_level(Level::of(payload).unwrap_or_default());
     });
     if origin == Origin::Loading && value.is_of_earlier_module() {
@@ -142,7 +144,7 @@ fn load_value(
 
 /// Checks whether RESTORE may add a value. A replica skips this: its primary has already checked.
 fn judge(admit: impl FnOnce(&Machine, usize) -> Result<(), Unfit>) -> Result<(), Refusal> {
-    let admitted = shell::with(|shell| match shell.machine.role() {
+    let admitted = shell::with(|shell| match shell.machine.tables().regime.role() {
         Role::Replica => Ok(()),
         Role::Primary => admit(&shell.machine, PendingWaiters::count()),
     });
@@ -222,13 +224,13 @@ static OF_EARLIER_MODULE: AtomicBool = AtomicBool::new(false);
 pub fn file_begins(is_snapshot: bool) {
     OF_EARLIER_MODULE.store(false, Relaxed);
     SNAPSHOT.fetch_or(is_snapshot, Relaxed);
-    let _ = shell::with(|shell| shell.machine.begin_file());
+    let _ = shell::with(|shell| shell.machine.learn(Fact::FileBegun));
 }
 
 /// A replica that starts from a file of a module before level 1 is diverged until it synchronizes in full.
 pub fn doubt_at_start(machine: &mut Machine) {
-    if machine.role() == Role::Replica && OF_EARLIER_MODULE.load(Relaxed) {
-        machine.doubt_file();
+    if machine.tables().regime.role() == Role::Replica && OF_EARLIER_MODULE.load(Relaxed) {
+        machine.learn(Fact::FileInDoubt);
         log(ffi::Level::Warning, STARTED_FROM_EARLIER);
     }
 }
@@ -240,8 +242,8 @@ const STARTED_FROM_EARLIER: &str = "started as a replica from a file of a module
 /// Warns at the start of a primary that grants may have been lost: its data set comes from an RDB file, and neither
 /// an AOF nor a quarantine covers what the file lacks.
 pub fn warn_at_start(ctx: Ctx<'_>, machine: &Machine) {
-    let is_protected = machine.settings.restart_quarantine_ms > 0 || ctx.flags().aof();
-    if machine.role() == Role::Primary && SNAPSHOT.load(Relaxed) && !is_protected {
+    let is_protected = machine.tables().settings.restart_quarantine_ms > 0 || ctx.flags().aof();
+    if machine.tables().regime.role() == Role::Primary && SNAPSHOT.load(Relaxed) && !is_protected {
         log(ffi::Level::Warning, STARTED_FROM_SNAPSHOT);
     }
 }
@@ -267,7 +269,7 @@ pub fn memory(value: &Value, samples: usize) -> usize {
 pub fn aux_save(put: impl FnMut(&[u8])) {
     let now = Now { mono: Instant(ffi::monotonic_us()), wall_us: ffi::wall_us() };
     let _ = inbox::with_lost(|lost| {
-        shell::with(|shell| shell.machine.save_beside(now, lost.into_iter(), put))
+        shell::with(|shell| shell.machine.tables().save_beside(now, lost.into_iter(), put))
     });
 }
 
@@ -282,7 +284,7 @@ pub fn aux_load(strings: &mut Strings<'_>, origin: Origin) -> bool {
         Err(error) => {
             log(ffi::Level::Warning, &format!("what is not in keys was refused: {error}"));
             if origin == Origin::Loading {
-                let _ = shell::with(|shell| shell.machine.count_refused(error));
+                let _ = shell::with(|shell| shell.machine.learn(Fact::Unreadable(error)));
             }
             false
         }
@@ -294,7 +296,7 @@ fn beside(strings: &mut Strings<'_>, head: &[u8]) -> Result<Beside, DecodeError>
     let mono = Instant(ffi::monotonic_us());
     let clocks = shell::with(|shell| {
         let machine = &shell.machine;
-        (machine.lease_time(mono), machine.request_limits())
+        (machine.tables().regime.lease(mono), machine.tables().settings.request_limits())
     });
     let (lease, limits) = clocks.ok_or(DecodeError::Impossible)?;
     let mut input = BesideInput::open(head, lease, limits)?;
@@ -307,13 +309,15 @@ fn beside(strings: &mut Strings<'_>, head: &[u8]) -> Result<Beside, DecodeError>
 
 fn learn(Beside { token, spent, standing }: Beside, origin: Origin) -> bool {
     let learnt = shell::with(|shell| {
-        shell.machine.learn_token(token);
+        shell.machine.learn(Fact::Token(token));
         match &mut shell.sync {
             Some(sync) => {
                 sync.level = sync.level.max(standing.level);
                 sync.divergence = standing.divergence;
             }
-            None => shell.machine.stand_as_file(standing),
+            None => {
+                shell.machine.learn(Fact::FileStanding(standing));
+            }
         }
         // Only modules of level 1 and later write requests beside the keys, which come before this.
         if spent.is_some() {
@@ -343,7 +347,7 @@ pub fn load_ends(is_complete: bool) {
         if let Some(standing) = shell.sync.take()
             && is_complete
         {
-            shell.machine.stand_as_primary(standing);
+            shell.machine.learn(Fact::PrimaryStanding(standing));
         }
     });
 }
@@ -358,7 +362,7 @@ pub fn sync_aside(load: Load) {
             Load::Started => shell.sync = Some(Standing::default()),
             Load::Ended => {
                 shell.replace_spent(spent);
-                shell.machine.stand_as_primary(standing.unwrap_or_default());
+                shell.machine.learn(Fact::PrimaryStanding(standing.unwrap_or_default()));
             }
             Load::Failed => {}
         }

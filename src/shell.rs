@@ -4,7 +4,7 @@ use dlock_core::regime::{Gate, Role};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dlock_core::effects::Effects;
-use dlock_core::machine::Machine;
+use dlock_core::machine::{Fact, Machine};
 use dlock_core::queues::waiter::HashKeys;
 use dlock_core::record::{Level, Standing};
 use dlock_core::spent::{Prints, SpentRequests};
@@ -61,19 +61,21 @@ pub fn prints() -> Option<Prints> {
 impl Shell {
     /// Another data set replaces the present one, and with it the finished requests.
     pub fn replace_spent(&mut self, spent: Option<SpentRequests>) {
-        self.machine.replace_spent(spent);
+        self.machine.learn(Fact::Requests(spent));
         self.share_prints();
     }
 
     fn share_prints(&self) {
-        PRINTS.try_with(|prints| *prints = Some(self.machine.spent().prints()));
+        PRINTS.try_with(|prints| *prints = Some(self.machine.tables().spent.prints()));
     }
 
     /// Learns the level of data, which may belong to a full synchronization that is not complete.
     pub fn learn_level(&mut self, level: Level) {
         match &mut self.sync {
             Some(sync) => sync.level = sync.level.max(level),
-            None => self.machine.learn_level(level),
+            None => {
+                self.machine.learn(Fact::Level(level));
+            }
         }
     }
 }
@@ -120,11 +122,11 @@ pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
     let flags = ctx.flags();
     let mut machine = Machine::new(random_keys()?, config::current(ffi::is_cluster()));
     let now = read_clocks();
-    machine.observe(now.mono, false);
+    machine.learn(Fact::Paused(false, now.mono));
     if flags.replica() {
-        machine.demote();
+        machine.learn(Fact::Demoted);
     } else {
-        machine.begin_service(now.mono);
+        machine.learn(Fact::InService(now.mono));
     }
     let shell = Shell {
         machine,
@@ -151,7 +153,7 @@ pub fn with<R>(f: impl FnOnce(&mut Shell) -> R) -> Option<R> {
             shell.settings_seen = config::changes();
             shell.machine.configure(|settings| *settings = config::current(ffi::is_cluster()));
         }
-        shell.machine.forget_gate();
+        shell.machine.learn(Fact::GateForgotten);
         Some(f(shell))
     })?
 }
@@ -160,7 +162,9 @@ pub fn with<R>(f: impl FnOnce(&mut Shell) -> R) -> Option<R> {
 pub fn knows_client(client: u64) -> bool {
     SHELL
         .try_with(|shell| {
-            shell.as_ref().is_some_and(|shell| shell.machine.connections().get(client).is_some())
+            shell
+                .as_ref()
+                .is_some_and(|shell| shell.machine.tables().connections.get(client).is_some())
         })
         .unwrap_or(true)
 }
@@ -172,7 +176,7 @@ pub fn data_replaced() {
 
 /// Whether this server decides. False before the start.
 pub fn is_primary() -> bool {
-    with(|shell| shell.machine.role() == Role::Primary).unwrap_or(false)
+    with(|shell| shell.machine.tables().regime.role() == Role::Primary).unwrap_or(false)
 }
 
 /// Random keys of the hash tables: clients choose names and owners, and must not be able to force collisions.

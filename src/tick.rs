@@ -3,6 +3,7 @@
 //! The server calls [`after_sleep`] in each turn of its loop, after it has waited for events and before it serves
 //! any. Only there may the module write outside a command.
 
+use dlock_core::machine::Fact;
 use dlock_core::regime::{Gate, Role};
 use dlock_core::time::{Instant, Now};
 
@@ -28,7 +29,7 @@ pub fn after_sleep(ctx: Ctx<'_>) {
     let now = shell::read_clocks();
     ffi::avoid_page_ends(now.mono.0);
     let due = shell::with(|shell| {
-        shell.machine.observe(now.mono, paused);
+        shell.machine.learn(Fact::Paused(paused, now.mono));
         let is_due = shell.armed.is_some_and(|at| at <= now.mono);
         is_due || !shell.started
     });
@@ -49,11 +50,13 @@ pub fn after_sleep(ctx: Ctx<'_>) {
 /// In debug builds: checks the invariants, as long as that is cheap.
 #[cfg(debug_assertions)]
 fn check_invariants(ctx: Ctx<'_>, shell: &Shell) {
-    let size = shell.machine.waits().len() + shell.machine.leases().len();
+    use dlock_core::invariants::broken_invariant;
+
+    let size = shell.machine.tables().waits.len() + shell.machine.tables().leases.len();
     if size <= CHECKED_UP_TO && inbox::is_empty() && !inbox::has_loaded() {
         // A check must not remove expired keys.
         let mut keys = Keys::new(ctx, ffi::Mode::Peek, Scope::Everywhere, Named::none());
-        let broken = shell.machine.broken_invariant(&mut keys, shell::now());
+        let broken = broken_invariant(shell.machine.tables(), &mut keys, shell::now());
         assert!(broken.is_none(), "this does not hold: {}", broken.unwrap_or_default());
     }
 }
@@ -64,7 +67,7 @@ fn check_invariants(_ctx: Ctx<'_>, _shell: &Shell) {}
 
 /// A replica is online. The server is executing a command of the replica, so the shell is not lent.
 pub fn replica_attached() {
-    let _ = shell::with(|shell| shell.machine.replica_attached(shell::now().mono));
+    let _ = shell::with(|shell| shell.machine.learn(Fact::ReplicaAttached(shell::now().mono)));
 }
 
 /// First turn of the loop: everything loaded before it belongs to the start of this process.
@@ -73,9 +76,9 @@ fn begin(ctx: Ctx<'_>, shell: &mut Shell, now: Now) {
         shell.started = true;
         persist::warn_at_start(ctx, &shell.machine);
         persist::doubt_at_start(&mut shell.machine);
-        shell.machine.loaded(now);
-        if shell.machine.role() == Role::Primary {
-            shell.machine.begin_service(now.mono);
+        shell.machine.learn(Fact::Loaded(now));
+        if shell.machine.tables().regime.role() == Role::Primary {
+            shell.machine.learn(Fact::InService(now.mono));
         }
     }
     if let Some(at) = shell.armed.take().filter(|&at| at <= now.mono) {

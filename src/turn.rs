@@ -7,6 +7,7 @@
 use dlock_core::effects::Effects;
 use dlock_core::events::tick::Progress;
 use dlock_core::key::Key;
+use dlock_core::machine::{Fact, ServerEvent};
 use dlock_core::op::counts_by_user;
 use dlock_core::regime::{Gate, Role};
 use dlock_core::shares::User;
@@ -163,14 +164,14 @@ fn execute(
     fx: &mut Effects,
 ) -> Result<(), &'static str> {
     let executed = shell::with(|shell| {
-        if shell.machine.role() == Role::Replica && !plan.is_for_replicas {
+        if shell.machine.tables().regime.role() == Role::Replica && !plan.is_for_replicas {
             return Err("READONLY dlock grants nothing on a replica");
         }
         let now = shell::now();
         if plan.gate != Gate::Unknown {
             shell.gate = plan.gate;
         }
-        shell.machine.set_gate(plan.gate, now.mono);
+        shell.machine.learn(Fact::Gate(plan.gate, now.mono));
         let keys = &mut Keys::new(ctx, plan.mode, scope, named).of_user(plan.user);
         let turn = &mut Turn { keys, now, caller: caller.as_core(), fx };
         shell.machine.execute(turn, op, plan.permit);
@@ -184,7 +185,7 @@ fn catch_up(ctx: Ctx<'_>, (named, scope): Reached<'_>) {
     hear(ctx);
     let is_behind = || {
         let key = named.first().map(|name| Key { db: ctx.db(), name: name.bytes() })?;
-        shell::with(|shell| shell.machine.is_behind(key))
+        shell::with(|shell| shell.machine.tables().waits.is_behind(key))
             .filter(|is_behind| *is_behind)
             .map(|_| key)
     };
@@ -192,7 +193,9 @@ fn catch_up(ctx: Ctx<'_>, (named, scope): Reached<'_>) {
         let allowed = Allowed { gate: Gate::Open, scope };
         drain(ctx, allowed);
         if let Some(key) = is_behind() {
-            on_keys(ctx, allowed, |shell, turn| shell.machine.catch_up(turn, key));
+            on_keys(ctx, allowed, |shell, turn| {
+                shell.machine.event(turn, ServerEvent::Asked(key));
+            });
         }
     }
 }
@@ -219,7 +222,7 @@ fn may_write_in_reader(ctx: Ctx<'_>, named: Named<'_>) -> bool {
 /// Notes that a connection with skipped waiters is active again, for commands that cannot hand off locks themselves.
 fn hear(ctx: Ctx<'_>) {
     let heard = shell::with(|shell| {
-        let connections = shell.machine.connections();
+        let connections = &shell.machine.tables().connections;
         if !connections.any_unresponsive() {
             return None;
         }
@@ -269,7 +272,7 @@ fn adopt_some(ctx: Ctx<'_>, allowed: Allowed) -> Progress {
     }
     on_keys(ctx, allowed, |shell, turn| {
         for (db, name) in inbox::take_loaded(CHUNK) {
-            shell.machine.adopt(turn, Key { db, name: &name });
+            shell.machine.event(turn, ServerEvent::Adopted(Key { db, name: &name }));
         }
     });
     Progress::More
@@ -279,7 +282,7 @@ fn adopt_some(ctx: Ctx<'_>, allowed: Allowed) -> Progress {
 fn do_due_work(ctx: Ctx<'_>, begun: Now, allowed: &mut Allowed) {
     let mut woken = 0;
     loop {
-        let wants = shell::with(|shell| shell.machine.wants_to_write(shell::now()));
+        let wants = shell::with(|shell| shell.machine.tables().wants_to_write(shell::now()));
         if wants.unwrap_or(false) || inbox::has_loaded() {
             allowed.ask(ctx);
         }
@@ -290,7 +293,7 @@ fn do_due_work(ctx: Ctx<'_>, begun: Now, allowed: &mut Allowed) {
                 progress = Progress::More;
             }
             // Expired leases may have released a lock. To grant it is a write, so the server is asked first.
-            if allowed.gate == Gate::Unknown && shell.machine.wants_to_write(turn.now) {
+            if allowed.gate == Gate::Unknown && shell.machine.tables().wants_to_write(turn.now) {
                 progress = Progress::More;
             }
             woken += turn.fx.wakes.len();

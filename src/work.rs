@@ -1,5 +1,6 @@
 //! Work on keys that is no operation of a caller, and what the machine may do meanwhile.
 
+use dlock_core::machine::Fact;
 use dlock_core::regime::Gate;
 use dlock_core::turn::Turn;
 
@@ -49,7 +50,7 @@ pub fn on_keys(ctx: Ctx<'_>, allowed: Allowed, run: impl FnOnce(&mut Shell, &mut
     shell::with_effects(|effects| {
         let asked = shell::with(|shell| {
             let now = shell::now();
-            shell.machine.set_gate(allowed.gate, now.mono);
+            shell.machine.learn(Fact::Gate(allowed.gate, now.mono));
             let mut keys = Keys::new(ctx, Mode::Write, allowed.scope, Named::none());
             run(shell, &mut Turn::without_caller(&mut keys, now, effects));
         });

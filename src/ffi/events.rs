@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dlock_core::key::{Key, Swap};
+use dlock_core::machine::Fact;
 use redis_module::raw;
 
 use crate::inbox::{self, Address, Load, Notice};
@@ -179,7 +180,7 @@ fn follow_to(event: Option<Ctx<'_>>, key: Name<'_>, is_rename: bool) -> Option<u
             if has_moved {
                 // At once: what is done to either key next is not about this value. The notice does it once more.
                 let key = Key { db, name: key.bytes() };
-                let _ = shell::with(|shell| shell.machine.value_moved(value, key));
+                let _ = shell::with(|shell| shell.machine.learn(Fact::ValueMoved(value, key)));
             }
             has_moved
         });

@@ -21,19 +21,19 @@
 //!
 //! Nothing here is kept between two calls.
 
-mod budget;
-mod cycle;
-mod holders;
-mod late;
-mod refusal;
-mod search;
-mod waiting;
+pub(crate) mod budget;
+pub(crate) mod cycle;
+pub(crate) mod holders;
+pub(crate) mod late;
+pub(crate) mod refusal;
+pub(crate) mod search;
+pub(crate) mod waiting;
 
 use crate::ids::{QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
-use crate::machine::Machine;
 use crate::queues::waiter::Demand;
+use crate::tables::Tables;
 
 use crate::store::Lookup;
 use crate::time::Now;
@@ -60,136 +60,136 @@ struct Round {
 const ROUNDS: [Round; 2] =
     [Round { back: 8, forward: 64 }, Round { back: usize::MAX, forward: usize::MAX }];
 
-impl Machine {
-    /// The text of the cycle that `owner` would close by waiting for `target`. `None` if there is none, or if the
-    /// budget ends first.
-    pub(crate) fn cycle(
-        &mut self,
-        turn: &mut Turn<'_>,
-        target: Target<'_>,
-        owner: &[u8],
-    ) -> Option<String> {
-        let Target { kind, key, demand } = target;
-        if !self.waits.can_be_awaited(owner) {
-            return None;
-        }
-        let goes_first = match turn.keys.get(key) {
-            Lookup::Here(resource) if resource.kind() == kind => {
-                if has_it(self, resource, turn.now, owner, demand) {
-                    return None;
-                }
-                goes_first(self, resource, turn.now, owner, demand)
-            }
-            Lookup::Missing if !self.is_awaited_as_another(kind, key) => false,
-            // A call for a key of another type does not wait.
-            Lookup::Here(_)
-            | Lookup::Missing
-            | Lookup::WrongType
-            | Lookup::Elsewhere
-            | Lookup::OutOfReach => {
+/// The text of the cycle that `owner` would close by waiting for `target`. `None` if there is none, or if the
+/// budget ends first.
+pub(crate) fn cycle(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    target: Target<'_>,
+    owner: &[u8],
+) -> Option<String> {
+    let Target { kind, key, demand } = target;
+    if !tables.waits.can_be_awaited(owner) {
+        return None;
+    }
+    let goes_first = match turn.keys.get(key) {
+        Lookup::Here(resource) if resource.kind() == kind => {
+            if has_it(tables, resource, turn.now, owner, demand) {
                 return None;
             }
-        };
-        let how = self.would_wait(turn.now, target, owner, goes_first);
-        if how.stays && how.is_old {
-            // This call closes no new cycle.
+            goes_first(tables, resource, turn.now, owner, demand)
+        }
+        Lookup::Missing if !tables.waits.is_awaited_as_another(kind, key) => false,
+        // A call for a key of another type does not wait.
+        Lookup::Here(_)
+        | Lookup::Missing
+        | Lookup::WrongType
+        | Lookup::Elsewhere
+        | Lookup::OutOfReach => {
             return None;
         }
-        let behind = if goes_first { self.waits().queue_of(key) } else { None };
-        let mut budget = Budget::of_call();
-        let found = self.check(
-            turn,
-            owner,
-            &core::iter::once(target),
-            behind,
-            &mut budget,
-            &|turn, search| search.for_one(turn, target, &how),
-        );
-        self.conclude(turn, &budget, found)
+    };
+    let how = would_wait(tables, turn.now, target, owner, goes_first);
+    if how.stays && how.is_old {
+        // This call closes no new cycle.
+        return None;
     }
+    let behind = if goes_first { tables.waits.queue_of(key) } else { None };
+    let mut budget = Budget::of_call();
+    let found = check(
+        tables,
+        turn,
+        owner,
+        &core::iter::once(target),
+        behind,
+        &mut budget,
+        &|turn, search| search.for_one(turn, target, &how),
+    );
+    conclude(tables, turn, &budget, found)
+}
 
-    /// The same for a call that joins the queues of several locks.
-    pub(crate) fn cycle_of_all<'k>(
-        &mut self,
-        turn: &mut Turn<'_>,
-        keys: impl Iterator<Item = Key<'k>> + Clone,
-        owner: &[u8],
-    ) -> Option<String> {
-        if !self.waits.can_be_awaited(owner) {
-            return None;
+/// The same for a call that joins the queues of several locks.
+pub(crate) fn cycle_of_all<'k>(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    keys: impl Iterator<Item = Key<'k>> + Clone,
+    owner: &[u8],
+) -> Option<String> {
+    if !tables.waits.can_be_awaited(owner) {
+        return None;
+    }
+    let targets = keys.map(|key| Target { kind: Kind::Lock, key, demand: Demand::Lock });
+    let mut budget = Budget::of_call();
+    let found = check(tables, turn, owner, &targets, None, &mut budget, &|turn, search| {
+        search.for_all(turn, targets.clone())
+    });
+    conclude(tables, turn, &budget, found)
+}
+
+/// The rounds of a check. `behind`: the queue whose front the caller would join.
+fn check<'k>(
+    tables: &Tables,
+    turn: &mut Turn<'_>,
+    owner: &[u8],
+    targets: &(impl Iterator<Item = Target<'k>> + Clone),
+    behind: Option<QueueId>,
+    budget: &mut Budget,
+    forward: &dyn Fn(&mut Turn<'_>, &mut Search<'_>) -> Option<Cycle>,
+) -> Found {
+    let run = |turn: &mut Turn<'_>, budget: &mut Budget, only: Option<Waiting>| {
+        let mut search = Search::new(tables, owner, budget, only);
+        match forward(turn, &mut search) {
+            Some(cycle) => Found::Cycle(cycle),
+            None if search.is_exceeded() => Found::Exceeded,
+            None if search.is_unsure => Found::Unsure,
+            None => Found::Nothing,
         }
-        let targets = keys.map(|key| Target { kind: Kind::Lock, key, demand: Demand::Lock });
-        let mut budget = Budget::of_call();
-        let found = self.check(turn, owner, &targets, None, &mut budget, &|turn, search| {
-            search.for_all(turn, targets.clone())
-        });
-        self.conclude(turn, &budget, found)
-    }
-
-    /// Number of waiters, holds and owners that all searches have inspected since the start.
-    pub fn searched(&self) -> u64 {
-        self.searched
-    }
-
-    /// The rounds of a check. `behind`: the queue whose front the caller would join.
-    fn check<'k>(
-        &self,
-        turn: &mut Turn<'_>,
-        owner: &[u8],
-        targets: &(impl Iterator<Item = Target<'k>> + Clone),
-        behind: Option<QueueId>,
-        budget: &mut Budget,
-        forward: &dyn Fn(&mut Turn<'_>, &mut Search<'_>) -> Option<Cycle>,
-    ) -> Found {
-        let run = |turn: &mut Turn<'_>, budget: &mut Budget, only: Option<Waiting>| {
-            let mut search = Search::new(self, owner, budget, only);
-            match forward(turn, &mut search) {
-                Some(cycle) => Found::Cycle(cycle),
-                None if search.is_exceeded() => Found::Exceeded,
-                None if search.is_unsure => Found::Unsure,
-                None => Found::Nothing,
-            }
-        };
-        for round in ROUNDS {
-            let share = round.back.min(budget.left() / 4);
-            let only = budget.phase(share, |part| Waiting::on(self.waits(), owner, behind, part));
-            let share = budget.left() / 4;
-            if let Some(only) = &only
-                && !budget.phase(share, |part| only.meets(self, turn, owner, targets.clone(), part))
-            {
-                return Found::Nothing;
-            }
-            let found = budget.phase(round.forward, |part| run(turn, part, only));
-            if !matches!(found, Found::Exceeded) {
-                return found;
-            }
+    };
+    for round in ROUNDS {
+        let share = round.back.min(budget.left() / 4);
+        let only = budget.phase(share, |part| Waiting::on(&tables.waits, owner, behind, part));
+        let share = budget.left() / 4;
+        if let Some(only) = &only
+            && !budget.phase(share, |part| only.meets(tables, turn, owner, targets.clone(), part))
+        {
+            return Found::Nothing;
         }
-        Found::Exceeded
-    }
-
-    /// How a call with BLOCK or QUEUE would wait.
-    fn would_wait(&self, now: Now, target: Target<'_>, owner: &[u8], goes_first: bool) -> Wait<'_> {
-        let slot = self.waits().waiter_at(target.key, owner);
-        let own = slot.and_then(|slot| Some((slot, self.waits().get(slot)?)));
-        let stays = own.is_some_and(|(_, own)| {
-            let stands_well = !goes_first || own.prev == WaiterSlot::NONE;
-            stands_well && own.ask.demand.keeps_position_for(target.demand)
-        });
-        let is_old = own.is_some_and(|(_, own)| !search::is_out_of_this(self, own, now));
-        Wait { goes_first, own, stays, is_old }
-    }
-
-    /// The result of a check.
-    fn conclude(&mut self, turn: &Turn<'_>, budget: &Budget, found: Found) -> Option<String> {
-        self.searched += budget.spent() as u64;
-        if matches!(found, Found::Exceeded | Found::Unsure) {
-            self.counters.deadlock_searches_cut += 1;
-            self.note_cut(turn.now.mono);
+        let found = budget.phase(round.forward, |part| run(turn, part, only));
+        if !matches!(found, Found::Exceeded) {
+            return found;
         }
-        match found {
-            Found::Cycle(cycle) => Some(cycle.text(|key| turn.keys.may_read(key))),
-            Found::Nothing | Found::Unsure | Found::Exceeded => None,
-        }
+    }
+    Found::Exceeded
+}
+
+/// How a call with BLOCK or QUEUE would wait.
+fn would_wait<'t>(
+    tables: &'t Tables,
+    now: Now,
+    target: Target<'_>,
+    owner: &[u8],
+    goes_first: bool,
+) -> Wait<'t> {
+    let slot = tables.waits.waiter_at(target.key, owner);
+    let own = slot.and_then(|slot| Some((slot, tables.waits.get(slot)?)));
+    let stays = own.is_some_and(|(_, own)| {
+        let stands_well = !goes_first || own.prev == WaiterSlot::NONE;
+        stands_well && own.ask.demand.keeps_position_for(target.demand)
+    });
+    let is_old = own.is_some_and(|(_, own)| !search::is_out_of_this(tables, own, now));
+    Wait { goes_first, own, stays, is_old }
+}
+
+/// The result of a check.
+fn conclude(tables: &mut Tables, turn: &Turn<'_>, budget: &Budget, found: Found) -> Option<String> {
+    tables.searched += budget.spent() as u64;
+    if matches!(found, Found::Exceeded | Found::Unsure) {
+        tables.counters.deadlock_searches_cut += 1;
+        late::note_cut(tables, turn.now.mono);
+    }
+    match found {
+        Found::Cycle(cycle) => Some(cycle.text(|key| turn.keys.may_read(key))),
+        Found::Nothing | Found::Unsure | Found::Exceeded => None,
     }
 }
 

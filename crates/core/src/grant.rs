@@ -1,23 +1,24 @@
 //! Grants: the only file in which a hold begins.
 //!
-//! The caller gets what is free at once ([`Machine::grant_caller`]), a waiter what a hand-off finds for it
-//! ([`Machine::grant_waiter`]), and a call for several keys all of them in one step ([`Machine::grant_all`]). Each hold
-//! gets its name in [`Machine::name_hold`] and begins in [`begin_hold`]. A TAKE gets permits without a hold.
+//! The caller gets what is free at once ([`Step::grant_caller`]), a waiter what a hand-off finds for it
+//! ([`Step::grant_waiter`]), and a call for several keys all of them in one step ([`grantable::grant_all`]). Each hold
+//! gets its name in [`Step::name_hold`] and begins in [`begin_hold`]. A TAKE gets permits without a hold.
 
 use crate::answers::{granted, grants_are_closed, tokens_used_up};
 use crate::bytes::Owner;
 use crate::effects::{Event, Outcome};
 use crate::ids::{ALONE, HoldId, HoldRef, KeyId, WaiterSlot};
 use crate::kind::Kind;
-use crate::machine::Machine;
 use crate::observe::token_of;
 use crate::pending::in_flight::{Given, Part, Taken};
 use crate::queues::waiter::{Demand, WaitState, Waiter};
 use crate::requests::{Asks, Call};
+use crate::settings::Settings;
 use crate::spent::Use;
 use crate::state::hold::{Did, Hold, Unclaimed};
 use crate::state::resource::{Body, Resource};
 use crate::subject::subject;
+use crate::tables::Tables;
 use crate::terms::Terms;
 use crate::time::Millis;
 use crate::turn::Step;
@@ -32,40 +33,41 @@ struct Name {
     token: u64,
 }
 
-impl Machine {
+impl Step<'_> {
     /// Names a new hold. Every hold gets its name here, so no hold begins while grants are closed. An error if they are
     /// closed, or if the tokens are used up.
-    fn name_hold(&mut self, step: &Step<'_>, demand: Demand) -> Result<Name, Outcome> {
-        if !self.regime.may_grant(step.now.mono) {
+    fn name_hold(&mut self, demand: Demand) -> Result<Name, Outcome> {
+        if !self.tables.regime.may_grant(self.now.mono) {
             debug_assert!(false, "a grant while grants are closed");
             return Err(grants_are_closed());
         }
         if let Demand::Permits { id, .. } = demand {
             return Ok(Name { id: HoldId::from_be_bytes(id), token: 0 });
         }
-        let token = self.tokens.take(step.now.wall_us).ok_or_else(tokens_used_up)?;
+        let token = self.tables.tokens.take(self.now.wall_us).ok_or_else(tokens_used_up)?;
         let id = if demand == Demand::Rw(Mode::Read) { HoldId::from(token) } else { ALONE };
         Ok(Name { id, token })
     }
 
     /// A new hold with these terms.
-    fn new_hold(&mut self, step: &Step<'_>, key_id: KeyId, name: Name, terms: Terms<'_>) -> Hold {
+    fn new_hold(&mut self, key_id: KeyId, name: Name, terms: Terms<'_>) -> Hold {
         let count = if let Demand::Permits { count, .. } = terms.demand { count } else { 1 };
         let mut hold = Hold {
             owner: Owner::from(terms.owner),
             token: name.token,
-            deadline: step.lease + terms.lease_ms,
+            deadline: self.lease + terms.lease_ms,
             lease_ms: terms.lease_ms,
-            since: step.now.mono,
+            since: self.now.mono,
             count,
             answers: 0,
             extras: None,
         };
         hold.remember(terms.reqid, Did::Acquire);
-        self.apply_options(self.leases.hold_ref(key_id, name.id), &mut hold, terms);
+        self.tables.apply_options(self.tables.leases.hold_ref(key_id, name.id), &mut hold, terms);
         hold
     }
-
+}
+impl Tables {
     /// Applies the options of a call to a hold: label, channel, binding.
     pub(crate) fn apply_options(&mut self, hold_ref: HoldRef, hold: &mut Hold, terms: Terms<'_>) {
         if let Some(label) = terms.label.filter(|label| !label.is_empty() || hold.extras.is_some())
@@ -77,138 +79,124 @@ impl Machine {
             self.bind(hold_ref, hold, ms, terms.client);
         }
     }
+}
 
+impl Step<'_> {
     /// Grants to the caller what is free. The caller of this function updates the counters.
-    pub(crate) fn grant_caller(
-        &mut self,
-        step: &mut Step<'_>,
-        resource: &mut Resource,
-        terms: Terms<'_>,
-    ) -> Outcome {
+    pub(crate) fn grant_caller(&mut self, resource: &mut Resource, terms: Terms<'_>) -> Outcome {
         let demand = terms.demand;
-        let name = match self.name_hold(step, demand) {
+        let name = match self.name_hold(demand) {
             Ok(name) => name,
             Err(fault) => return fault,
         };
-        let hold = self.new_hold(step, resource.key_id, name, terms);
-        begin_hold(step, resource, name.id, hold);
-        if let Some(queue) = step.overtakes {
-            self.waits.note_holders(queue, resource, false);
+        let hold = self.new_hold(resource.key_id, name, terms);
+        begin_hold(self, resource, name.id, hold);
+        if let Some(queue) = self.overtakes {
+            self.tables.waits.note_holders(queue, resource, false);
         }
         granted(name.id, name.token, demand)
     }
 
     /// Grants to a waiter what it waits for; to an ANYACQUIRE, this key.
-    pub(crate) fn grant_waiter(
-        &mut self,
-        step: &mut Step<'_>,
-        resource: &mut Resource,
-        slot: WaiterSlot,
-    ) {
-        let Some(demand) = self.waits.get(slot).map(|waiter| waiter.ask.demand) else { return };
+    pub(crate) fn grant_waiter(&mut self, resource: &mut Resource, slot: WaiterSlot) {
+        let Some(demand) = self.tables.waits.get(slot).map(|waiter| waiter.ask.demand) else {
+            return;
+        };
         if let Demand::Taken(n) = demand {
-            self.grant_taken(step, resource, slot, n);
+            self.grant_taken(resource, slot, n);
             return;
         }
-        let name = match self.name_hold(step, demand) {
+        let name = match self.name_hold(demand) {
             Ok(name) => name,
-            Err(fault) => return self.refuse_waiter(step, slot, &fault),
+            Err(fault) => return self.refuse_waiter(slot, &fault),
         };
         let Name { id, token } = name;
-        let takes_any = self.waits.get(slot).is_some_and(Waiter::is_grouped);
-        let Some(waiter) = self.remove_waiter(slot) else { return };
-        let mut hold = self.new_hold(step, resource.key_id, name, waiter.terms());
+        let takes_any = self.tables.waits.get(slot).is_some_and(Waiter::is_grouped);
+        let Some(waiter) = self.tables.remove_waiter(slot) else { return };
+        let mut hold = self.new_hold(resource.key_id, name, waiter.terms());
         let outcome = if takes_any {
-            Outcome::Granted { key: step.key.name.to_vec(), token }
+            Outcome::Granted { key: self.key.name.to_vec(), token }
         } else {
             granted(id, token, demand)
         };
-        if Some(waiter.id) == step.own_waiter {
-            step.answer = Some(outcome);
-            self.counters.grants_at_once += 1;
+        if Some(waiter.id) == self.own_waiter {
+            self.answer = Some(outcome);
+            self.tables.counters.grants_at_once += 1;
             // An owner that was skipped without a connection has waited since its first call.
-            if waiter.since < step.now.mono {
-                self.observe_grant(step, resource.kind(), &waiter.entry, token_of(id, token));
+            if waiter.since < self.now.mono {
+                self.observe_grant(resource.kind(), &waiter.entry, token_of(id, token));
             }
         } else {
-            self.counters.grants_after_waiting += 1;
-            self.observe_grant(step, resource.kind(), &waiter.entry, token_of(id, token));
+            self.tables.counters.grants_after_waiting += 1;
+            self.observe_grant(resource.kind(), &waiter.entry, token_of(id, token));
             if waiter.wait_state.is_parked() {
-                step.fx.wake(waiter.id, outcome);
+                self.fx.wake(waiter.id, outcome);
                 let given = Given::Hold { id, token, how: Taken::New };
-                self.send(&waiter, [Part::new(resource.kind(), step.key, given)].into());
+                self.tables.send(&waiter, [Part::new(resource.kind(), self.key, given)].into());
             } else {
-                self.leave_unclaimed(step, &waiter, id, &mut hold);
+                self.leave_unclaimed(&waiter, id, &mut hold);
             }
         }
-        begin_hold(step, resource, id, hold);
+        begin_hold(self, resource, id, hold);
     }
 
     /// Grants to a queue entry without a blocked call: the grant stays unclaimed, and a message tells the owner.
-    fn leave_unclaimed(
-        &mut self,
-        step: &mut Step<'_>,
-        waiter: &Waiter,
-        id: HoldId,
-        hold: &mut Hold,
-    ) {
-        let claim_ms = self.claim_ms(waiter.ask.queue_ms);
-        let end = step.lease + claim_ms;
+    fn leave_unclaimed(&mut self, waiter: &Waiter, id: HoldId, hold: &mut Hold) {
+        let claim_ms = self.tables.settings.claim_ms(waiter.ask.queue_ms);
+        let end = self.lease + claim_ms;
         hold.extras_mut().unclaimed = Some(Unclaimed { client: waiter.client, claim_ms });
         hold.deadline = match waiter.wait_state {
             WaitState::Disconnected { until } => end.min(until),
             WaitState::Blocked { .. } | WaitState::GroupMember | WaitState::Connected => end,
         };
         if let Some(subject) = subject(id, hold) {
-            step.fx.message(message::Event::Granted, step.key, subject);
+            self.fx.message(message::Event::Granted, self.key, subject);
         }
     }
-
+}
+impl Settings {
     /// Time in which a grant must be claimed, in milliseconds. (An entry of a fair lock without QUEUE lasts its grace.)
     pub(crate) fn claim_ms(&self, queue_ms: Option<Millis>) -> Millis {
-        queue_ms.unwrap_or(self.settings.fair_grace_ms).min(self.settings.claim_ms)
+        queue_ms.unwrap_or(self.fair_grace_ms).min(self.claim_ms)
     }
+}
 
+impl Step<'_> {
     /// Whether another call has carried out the request of a waiting TAKE.
-    pub(crate) fn has_been_taken(&self, step: &Step<'_>, waiter: &Waiter) -> bool {
+    pub(crate) fn has_been_taken(&self, waiter: &Waiter) -> bool {
         matches!(waiter.ask.demand, Demand::Taken(_))
-            && self.taken_by(step, waiter.ask.request.as_deref()).is_some()
+            && self.taken_by(waiter.ask.request.as_deref()).is_some()
     }
 
     /// Grants a waiting TAKE, also if another call with its request id was carried out meanwhile.
-    fn grant_taken(
-        &mut self,
-        step: &mut Step<'_>,
-        resource: &mut Resource,
-        slot: WaiterSlot,
-        n: u32,
-    ) {
-        let Some(waiter) = self.remove_waiter(slot) else { return };
+    fn grant_taken(&mut self, resource: &mut Resource, slot: WaiterSlot, n: u32) {
+        let Some(waiter) = self.tables.remove_waiter(slot) else { return };
         let request = waiter.ask.request.as_deref();
         let call = Call::without_owner(request, Asks::Take(n));
-        let known = self.taken_by(step, request);
+        let known = self.taken_by(request);
         let is_repeat = known.is_some();
         if known.is_some_and(|used| !call.asks.may_copy(used)) {
             if waiter.wait_state.is_parked() {
-                step.fx.wake(waiter.id, call.misused(step.key));
+                self.fx.wake(waiter.id, call.misused(self.key));
             }
             return;
         }
         if is_repeat {
-            self.taken_again(step.key, request);
+            self.tables.in_flight.taken_again(self.key, request);
         } else {
             let Body::Semaphore(semaphore) = &mut resource.body else { return };
             semaphore.taken += n;
-            self.spend(step, call, Use::Taken(n));
-            step.dirty = true;
-            step.granted = true;
-            step.fx.note(step.key, Event::Acquire);
+            self.spend(call, Use::Taken(n));
+            self.dirty = true;
+            self.granted = true;
+            self.fx.note(self.key, Event::Acquire);
         }
-        step.fx.wake(waiter.id, Outcome::Taken);
+        self.fx.wake(waiter.id, Outcome::Taken);
         if !is_repeat {
-            self.counters.grants_after_waiting += 1;
-            self.observe_grant(step, Kind::Semaphore, &waiter.entry, LogToken::None);
-            self.send(&waiter, [Part::new(Kind::Semaphore, step.key, Given::Taken(n))].into());
+            self.tables.counters.grants_after_waiting += 1;
+            self.observe_grant(Kind::Semaphore, &waiter.entry, LogToken::None);
+            self.tables
+                .send(&waiter, [Part::new(Kind::Semaphore, self.key, Given::Taken(n))].into());
         }
     }
 }

@@ -4,9 +4,9 @@ use crate::answers::too_wide;
 use crate::effects::Outcome;
 use crate::ids::{QueueId, WaiterSlot};
 use crate::kind::Kind;
-use crate::machine::Machine;
 use crate::observe::GivesUp;
 use crate::queues::waiter::{Demand, WaitState, Waiter};
+use crate::tables::Tables;
 
 use crate::state::lock::Lock;
 use crate::state::resource::{Body, Resource};
@@ -25,95 +25,95 @@ pub(crate) enum Verdict {
     Never(String),
 }
 
-impl Machine {
+impl Step<'_> {
     /// Hands the resource off to the waiters that it now admits, in order of service.
-    pub(crate) fn hand_off(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+    pub(crate) fn hand_off(&mut self, resource: &mut Resource) {
         let kind = resource.kind();
         let is_lock = matches!(kind, Kind::Lock | Kind::Fair);
         if is_lock && !matches!(resource.lock(), Lock::Free) {
             if matches!(resource.lock(), Lock::Closed { .. }) {
-                self.note_holders(step, resource);
+                self.note_holders(resource);
             }
             return;
         }
-        let Some(queue) = self.waits.queue_of(step.key) else { return };
-        if !self.regime.may_grant(step.now.mono) {
+        let Some(queue) = self.tables.waits.queue_of(self.key) else { return };
+        if !self.tables.regime.may_grant(self.now.mono) {
             // Deadlock searches must not take the owner that released it for its holder.
-            self.waits.note_holders(queue, resource, false);
+            self.tables.waits.note_holders(queue, resource, false);
             // After a quarantine the machine checks all queues.
-            if !self.regime.accepts_writes() {
-                self.waits.mark_dirty(queue);
+            if !self.tables.regime.accepts_writes() {
+                self.tables.waits.mark_dirty(queue);
             }
             return;
         }
-        if self.waits.queue(queue).is_some_and(|queue| queue.kind != kind) {
-            self.reject_as_wrong_type(queue, step.fx);
+        if self.tables.waits.queue(queue).is_some_and(|queue| queue.kind != kind) {
+            self.tables.reject_as_wrong_type(queue, self.fx);
             return;
         }
-        self.hand_off_to(queue, step, resource);
+        self.hand_off_to(queue, resource);
         if let Body::Semaphore(semaphore) = &resource.body
             && semaphore.capacity > 0
         {
-            self.refuse_wide(step, queue, semaphore.capacity);
+            self.refuse_wide(queue, semaphore.capacity);
         }
-        self.waits.note_holders(queue, resource, false);
+        self.tables.waits.note_holders(queue, resource, false);
     }
 
     /// Tells the queue of a key, if there is one, its current holders.
-    pub(crate) fn note_holders(&mut self, step: &Step<'_>, resource: &Resource) {
-        if let Some(queue) = self.waits.queue_of(step.key) {
-            self.waits.note_holders(queue, resource, false);
+    pub(crate) fn note_holders(&mut self, resource: &Resource) {
+        if let Some(queue) = self.tables.waits.queue_of(self.key) {
+            self.tables.waits.note_holders(queue, resource, false);
         }
     }
 
-    fn hand_off_to(&mut self, queue: QueueId, step: &mut Step<'_>, resource: &mut Resource) {
+    fn hand_off_to(&mut self, queue: QueueId, resource: &mut Resource) {
         let is_lock = matches!(resource.kind(), Kind::Lock | Kind::Fair);
-        let may_be_silent = lapses_are_left(step, resource);
+        let may_be_silent = lapses_are_left(self, resource);
         let (mut served, mut passed) = (0, WaiterSlot::NONE);
         while !is_lock || matches!(resource.lock(), Lock::Free) {
-            if served == self.wide_at_once {
+            if served == self.tables.wide_at_once {
                 // The tick continues with the rest. New calls cannot overtake these waiters: they are in front.
-                self.waits.mark_dirty(queue);
+                self.tables.waits.mark_dirty(queue);
                 return;
             }
             served += 1;
-            step.served += 1;
-            let Some(slot) = self.first_behind(queue, &mut passed) else { return };
-            let Some(waiter) = self.waits.get(slot) else { return };
-            let leader = self.waits.leader(waiter);
+            self.served += 1;
+            let Some(slot) = self.tables.first_behind(queue, &mut passed) else { return };
+            let Some(waiter) = self.tables.waits.get(slot) else { return };
+            let leader = self.tables.waits.leader(waiter);
             let (wait_state, call) = (leader.wait_state, leader.id.slot());
-            if self.process_disconnect_of(step, resource, call) {
+            if self.process_disconnect_of(resource, call) {
                 // It may have put a waiter back in front.
                 passed = WaiterSlot::NONE;
                 continue;
             }
-            if wait_state.is_over(step.now.mono, step.lease) {
-                self.end_wait(step, resource, slot, call, wait_state);
+            if wait_state.is_over(self.now.mono, self.lease) {
+                self.end_wait(resource, slot, call, wait_state);
                 continue;
             }
             if may_be_silent && wait_state == WaitState::Connected {
                 // Its connection may be the holder of an expired grant that is not ended yet.
-                self.waits.mark_dirty(queue);
+                self.tables.waits.mark_dirty(queue);
                 return;
             }
-            let Some(waiter) = self.waits.get(slot) else { continue };
-            if self.has_been_taken(step, waiter) {
-                self.grant_waiter(step, resource, slot);
+            let Some(waiter) = self.tables.waits.get(slot) else { continue };
+            if self.has_been_taken(waiter) {
+                self.grant_waiter(resource, slot);
                 continue;
             }
             let (owner, demand, is_grouped) =
                 (waiter.owner.clone(), waiter.ask.demand, waiter.is_grouped());
-            match self.verdict(step, resource, &owner, demand) {
+            match self.verdict(resource, &owner, demand) {
                 Verdict::No => return,
                 Verdict::Never(text) => {
-                    self.refuse_waiter(step, slot, &Outcome::fault(ErrorCode::Limit, text));
+                    self.refuse_waiter(slot, &Outcome::fault(ErrorCode::Limit, text));
                 }
                 Verdict::Yes if is_grouped => {
-                    if !self.grant_member(step, resource, slot) {
+                    if !self.grant_member(resource, slot) {
                         return;
                     }
                 }
-                Verdict::Yes => self.grant_waiter(step, resource, slot),
+                Verdict::Yes => self.grant_waiter(resource, slot),
             }
         }
     }
@@ -121,21 +121,21 @@ impl Machine {
     /// The wait in `slot` is over, though no alarm has ended it yet. `call`: the waiter of its blocked call.
     fn end_wait(
         &mut self,
-        step: &mut Step<'_>,
         resource: &Resource,
         slot: WaiterSlot,
         call: WaiterSlot,
         wait_state: WaitState,
     ) {
         if let WaitState::Disconnected { .. } = wait_state {
-            self.observe_giving_up_here(step, resource, slot, GivesUp::Lapsed);
-            self.remove_waiter(slot);
+            self.observe_giving_up_here(resource, slot, GivesUp::Lapsed);
+            self.tables.remove_waiter(slot);
         } else {
-            self.observe_giving_up_here(step, resource, call, GivesUp::TimedOut);
-            self.time_out(call, step.fx);
+            self.observe_giving_up_here(resource, call, GivesUp::TimedOut);
+            self.tables.time_out(call, self.fx);
         }
     }
-
+}
+impl Tables {
     /// The first waiter of a queue that counts.
     pub(crate) fn first_in(&self, queue: QueueId) -> Option<WaiterSlot> {
         let mut walk = self.waits.walk(queue);
@@ -169,12 +169,13 @@ impl Machine {
             && (waiter.wait_state != WaitState::Connected
                 || !self.connections.is_unresponsive(waiter.client))
     }
+}
 
+impl Step<'_> {
     /// Whether the key itself admits the demand of `owner`. A missing semaphore is made if a waiter of the queue asked
     /// for that.
     pub(crate) fn verdict(
-        &self,
-        step: &mut Step<'_>,
+        &mut self,
         resource: &mut Resource,
         owner: &[u8],
         demand: Demand,
@@ -185,15 +186,15 @@ impl Machine {
             (Body::Rw(rw), Demand::Rw(mode)) => rw.admits(owner, mode),
             (Body::Semaphore(semaphore), Demand::Permits { count: n, .. } | Demand::Taken(n)) => {
                 if semaphore.capacity == 0
-                    && self.regime.may_grant(step.now.mono)
-                    && let Some(limit) = self.limit_of_queue(step)
+                    && self.tables.regime.may_grant(self.now.mono)
+                    && let Some(limit) = self.limit_of_queue()
                 {
                     semaphore.capacity = limit;
                     semaphore.is_passing = true;
-                    step.dirty = true;
+                    self.dirty = true;
                 }
                 if semaphore.capacity > 0 && n > semaphore.capacity {
-                    return Verdict::Never(too_wide(step.key.name, n, semaphore.capacity));
+                    return Verdict::Never(too_wide(self.key.name, n, semaphore.capacity));
                 }
                 semaphore.capacity > 0 && semaphore.available() >= i64::from(n)
             }
@@ -203,24 +204,24 @@ impl Machine {
     }
 
     /// The size given by the first waiter that would make a semaphore.
-    fn limit_of_queue(&self, step: &Step<'_>) -> Option<u32> {
-        let queue = self.waits.queue_of(step.key)?;
-        self.waits.queue(queue).filter(|queue| queue.makers() > 0)?;
-        let mut present = self.waits.walk(queue).map(|(_, waiter)| waiter);
+    fn limit_of_queue(&self) -> Option<u32> {
+        let queue = self.tables.waits.queue_of(self.key)?;
+        self.tables.waits.queue(queue).filter(|queue| queue.makers() > 0)?;
+        let mut present = self.tables.waits.walk(queue).map(|(_, waiter)| waiter);
         present.find_map(|waiter| match waiter.ask.demand {
-            Demand::Permits { limit, .. } if !self.waits.is_deserted(waiter) => limit,
+            Demand::Permits { limit, .. } if !self.tables.waits.is_deserted(waiter) => limit,
             _ => None,
         })
     }
 
     /// A demand of a waiter can never be granted: a blocked call gets the reason, a queue entry without a call is
     /// removed.
-    pub(crate) fn refuse_waiter(&mut self, step: &mut Step<'_>, slot: WaiterSlot, why: &Outcome) {
-        let Some(waiter) = self.remove_waiter(slot) else { return };
-        if Some(waiter.id) == step.own_waiter {
-            step.answer = Some(why.clone());
+    pub(crate) fn refuse_waiter(&mut self, slot: WaiterSlot, why: &Outcome) {
+        let Some(waiter) = self.tables.remove_waiter(slot) else { return };
+        if Some(waiter.id) == self.own_waiter {
+            self.answer = Some(why.clone());
         } else if waiter.wait_state.is_parked() {
-            step.fx.wake(waiter.id, why.clone());
+            self.fx.wake(waiter.id, why.clone());
         }
     }
 }

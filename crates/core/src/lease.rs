@@ -30,7 +30,7 @@ pub struct Entry {
     /// The entries of the same home, linked in both directions.
     prev: KeyId,
     next: KeyId,
-    /// The machine's epoch when the deadline was last set; see `Machine::promote`.
+    /// The machine's epoch when the deadline was last set; see `replay::promote`.
     pub epoch: u32,
     /// The family of the key.
     pub kind: Kind,

@@ -7,9 +7,10 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`machine`], [`op`], [`turn`] | the machine, what it is asked for, and the step that every operation runs in |
+//! | [`machine`], [`op`], [`turn`] | the doors, what clients ask for, and the step that every operation runs in |
+//! | [`tables`], [`settings`] | all volatile state; what an operator can set, with the defaults |
 //! | `ops` | the operations of clients, one a file |
-//! | `hand_off`, `end` | who is next; where holds end |
+//! | `grant`, `hand_off`, `end` | where holds begin; who is next; where holds end |
 //! | `events` | what happens without a call: lost connections, changed keys, roles, time |
 //! | `regime` | who may grant: role, gate, quarantine, divergence, epoch, the clock of leases |
 //! | [`divergence`] | what this server could not read |
@@ -60,12 +61,14 @@ pub mod record;
 pub mod regime;
 pub mod reply;
 mod requests;
+pub mod settings;
 pub mod shares;
 pub mod slab;
 pub mod spent;
 pub mod state;
 pub mod store;
 mod subject;
+pub mod tables;
 mod terms;
 pub mod time;
 pub mod token;

@@ -1,305 +1,268 @@
-//! The machine: all volatile state of the lock server.
+//! The machine's doors: all that the shell may ask of it.
 //!
-//! Here is what it consists of. What it does is in the rooms around: operations of clients (`ops`, entered by
-//! [`Machine::execute`]), events without a call (`events`), and the step in which both run on a key ([`crate::turn`]).
+//! The state is in [`Tables`]. A door hands it to the room that does the work: the operations of clients (`ops`),
+//! events without a call (`events`), and the step in which both run on a key ([`crate::turn`]).
 
-use crate::key::Key;
-use crate::kind::Kind;
-use crate::portions::WIDE_AT_ONCE;
-use crate::regime::Regime;
-
-use crate::connection::Connections;
-use crate::deadlock::LateSearch;
-use crate::lease::Leases;
-use crate::observe::Latency;
-use crate::observe::event_log::EventLog;
-use crate::pending::Pending;
-use crate::pending::in_flight::InFlight;
-use crate::queues::WaitQueues;
+use crate::divergence::Refused;
+use crate::effects::Effects;
+use crate::events::diverged::Source;
+use crate::events::lost::Lost;
+use crate::events::tick::Progress;
+use crate::events::{
+    activity, disconnect, diverged, flush, former, keyspace, lost, replay, tick, undelivered,
+};
+use crate::ids::QueueId;
+use crate::key::{Key, Swap};
+use crate::op;
+use crate::ops::call;
 use crate::queues::waiter::{HashKeys, WaiterId};
-use crate::recent_ends::RecentEnds;
-use crate::record::Level;
-use crate::regime::{Gate, Role};
+use crate::record::{DecodeError, Level, Standing};
+use crate::regime::Gate;
+use crate::reply::{self, View};
+use crate::settings::Settings;
 use crate::spent::SpentRequests;
-use crate::time::{Instant, LeaseInstant, Millis};
-use crate::token::Tokens;
-use dlock_wire::reply::HoldEnd;
-use hashbrown::HashMap;
-
-/// What an operator can set.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// Lease of an ACQUIRE without PX or EX, in milliseconds.
-    pub default_lease_ms: Millis,
-    /// How long a queue entry outlives its connection, in milliseconds.
-    pub fair_grace_ms: Millis,
-    /// Waiters on one key, blocked or queued.
-    pub max_waiters_per_key: usize,
-    /// Waiters on all keys together.
-    pub max_waiters: usize,
-    /// Readers, or leases of permits, of one key. Waiters that are granted when others release may exceed it.
-    pub max_holds_per_key: usize,
-    /// Keys of one call that acquires several.
-    pub max_keys_per_call: usize,
-    /// Refuse a call that would close a cycle of waiting owners.
-    pub deadlock_detection: bool,
-    /// How long after one search over all waits the next one begins at the latest, in milliseconds; 0: never.
-    pub deadlock_recheck_ms: Millis,
-    /// How long new grants wait after a start or promotion, in milliseconds.
-    pub restart_quarantine_ms: Millis,
-    /// How long a lock stays closed after a hold ended without action of its holder, in milliseconds.
-    pub lock_delay_ms: Millis,
-    /// Longest time in which a QUEUE grant can be claimed, in milliseconds.
-    pub claim_ms: Millis,
-    /// How far a token of FENCE or RESTORE may be above the wall clock, in milliseconds.
-    pub max_token_lead_ms: Millis,
-    /// How long a request that is over is remembered, in milliseconds.
-    pub request_memory_ms: Millis,
-    /// Largest number of remembered requests.
-    pub request_memory_max: usize,
-    /// Largest number of log entries; 0: nothing is logged.
-    pub log_max_len: usize,
-    /// Waits longer than this are logged, in milliseconds; 0: none.
-    pub log_wait_ms: Millis,
-    /// Holds released after more than this are logged, in milliseconds; 0: none.
-    pub log_hold_ms: Millis,
-    /// The level that this server writes as a primary, unless its data has a larger one.
-    pub record_level: Level,
-    /// The server is part of a cluster: a key that is gone may have moved to another node.
-    pub cluster: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            default_lease_ms: 30_000,
-            fair_grace_ms: 5_000,
-            max_waiters_per_key: 10_000,
-            max_waiters: 1_000_000,
-            max_holds_per_key: 10_000,
-            max_keys_per_call: 4_096,
-            deadlock_detection: true,
-            deadlock_recheck_ms: 1_000,
-            restart_quarantine_ms: 0,
-            lock_delay_ms: 0,
-            claim_ms: 30_000,
-            max_token_lead_ms: 60_000,
-            request_memory_ms: 60_000,
-            request_memory_max: 1_000_000,
-            log_max_len: 128,
-            log_wait_ms: 10_000,
-            log_hold_ms: 0,
-            record_level: Level::FIRST,
-            cluster: false,
-        }
-    }
-}
-
-/// Events since the start, for INFO.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[allow(missing_docs)] // the names are the INFO fields
-pub struct Counters {
-    pub grants_at_once: u64,
-    pub grants_after_waiting: u64,
-    pub timeouts: u64,
-    pub expiries: u64,
-    pub releases: u64,
-    pub broken: u64,
-    pub disconnected: u64,
-    pub deadlocks_refused: u64,
-    pub deadlock_searches_cut: u64,
-    pub replaced: u64,
-    pub unclaimed: u64,
-}
+use crate::state::resource::Resource;
+use crate::store::Store;
+use crate::tables::Tables;
+use crate::time::{Instant, Now};
+use crate::turn::{Turn, WrongType};
+use alloc::vec::Vec;
+use core::ops::Range;
+use dlock_wire::permit::PermitId;
+use dlock_wire::request::{Op, Read};
 
 /// See the module documentation.
 #[derive(Debug)]
 pub struct Machine {
-    /// What an operator can set; the shell keeps it up to date with [`Machine::configure`].
-    pub settings: Settings,
-    pub(crate) counters: Counters,
-    pub(crate) regime: Regime,
-    /// The level of the data: that of the records that this server writes.
-    pub(crate) level: Level,
-    pub(crate) tokens: Tokens,
-    pub(crate) leases: Leases,
-    pub(crate) waits: WaitQueues,
-    /// Waiters inspected by searches for cycles.
-    pub(crate) searched: u64,
-    /// The search for cycles from the tick.
-    pub(crate) late: LateSearch,
-    /// Requests whose places ended because they were part of a cycle.
-    pub(crate) refused: SpentRequests,
-    pub(crate) connections: Connections,
-    /// Grants in flight to a parked caller: not known to be delivered yet.
-    pub(crate) in_flight: HashMap<WaiterId, InFlight, HashKeys>,
-    /// Requests that were carried out and are over.
-    pub(crate) spent: SpentRequests,
-    /// Largest number of waiters that one step serves, and of expired holds that it ends.
-    pub(crate) wide_at_once: usize,
-    /// Number of pieces of work that ticks have begun: it tells which kind is next.
-    pub(crate) pieces: usize,
-    /// Work left to later turns.
-    pub(crate) pending: Pending,
-    /// How the last holds of locks ended.
-    pub(crate) recent_ends: RecentEnds,
-    /// The key index at which the next ANYACQUIRE starts.
-    pub(crate) any_start: usize,
-    /// Notable events, for operators.
-    pub(crate) log: EventLog,
-    /// How long waits and holds last, for operators.
-    pub(crate) latency: Latency,
+    tables: Tables,
 }
 
-/// Why a hold ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
-    Released,
-    /// Released by its owner, who says that the work under it is done.
-    Done,
-    /// The owner returned an unclaimed grant (CANCEL), or the grant could not be delivered.
-    Returned,
-    Expired,
-    Unclaimed,
-    Disconnected,
-    Broken,
+/// What happened without a call, and changes keys.
+#[derive(Debug)]
+pub enum ServerEvent<'a> {
+    /// A connection closed. Unsettled: report it again from the tick, when all keys can be reached.
+    ClientGone(u64),
+    /// A client that does not wait has sent a command.
+    ClientActive(u64),
+    /// A blocked call ended although its connection lives: it keeps no place.
+    Withdrawn(WaiterId),
+    /// A blocked call ended with its connection.
+    HungUp(WaiterId),
+    /// A grant did not reach its blocked caller.
+    Undelivered(WaiterId),
+    /// RENAME or MOVE brought a value to this key.
+    Moved(Key<'a>),
+    /// A value of ours left this key: what it was, unless it went elsewhere.
+    Unlinked(Key<'a>, Option<Lost>),
+    /// A value was loaded under this key (RDB, RESTORE, a migration): its lease starts to run.
+    Adopted(Key<'a>),
+    /// A command asks about this key: its noted changes are applied first.
+    Asked(Key<'a>),
+    /// [`Machine::keys_flushed`] found keys in these databases.
+    Flushed {
+        /// The databases, in ascending order.
+        databases: &'a [u32],
+        /// One message `flushed db` replaces one message per hold.
+        announce: bool,
+    },
+    /// [`Fact::Swapped`] was reported earlier; now keys can be read.
+    Swapped,
+    /// The events that the server reported are processed: the first queues are served, the tick does the rest.
+    Drained,
 }
 
-impl From<End> for HoldEnd {
-    fn from(end: End) -> Self {
-        match end {
-            End::Released => Self::Released,
-            End::Done => Self::Done,
-            End::Returned => Self::Returned,
-            End::Expired => Self::Expired,
-            End::Unclaimed => Self::Unclaimed,
-            End::Disconnected => Self::Disconnected,
-            End::Broken => Self::Broken,
-        }
-    }
+/// What the machine has to know at the moment at which it happens, when no key can be read.
+#[derive(Debug)]
+pub enum Fact<'a> {
+    /// The server would (or would not) accept a client's write at this moment. It is for the next operation.
+    Gate(Gate, Instant),
+    /// The next operation is another one: the last answer about the gate does not count for it.
+    GateForgotten,
+    /// Whether the server is paused at this moment (`CLIENT PAUSE`, `FAILOVER`).
+    Paused(bool, Instant),
+    /// This server begins to serve as a primary: its process started, or it was promoted. If the server then refuses
+    /// writes, leases and the quarantine of `restart_quarantine_ms` begin with the first write that it accepts.
+    InService(Instant),
+    /// A replica of this primary is online: a quarantine begins. The replica may come from another primary, where it
+    /// has confirmed grants that this server does not know.
+    ReplicaAttached(Instant),
+    /// The data set was loaded, and the server starts to serve.
+    Loaded(Now),
+    /// This server is a primary now.
+    Promoted(Now),
+    /// This server is a replica now.
+    Demoted,
+    /// A token came with data.
+    Token(u64),
+    /// A level came with data. It never goes back: the data may need it.
+    Level(Level),
+    /// A record or a value could not be read: this server is diverged.
+    Unreadable(DecodeError),
+    /// All keys were removed when this was missing. Unsettled: the mark has changed, and `Regime::tell_mark` is due once
+    /// the server may replicate.
+    Forgiven(Refused),
+    /// A file is about to be loaded, in place of all data.
+    FileBegun,
+    /// This replica has started from a file of a module before level 1.
+    FileInDoubt,
+    /// The file that is being loaded stands like this.
+    FileStanding(Standing),
+    /// A full synchronization has replaced the data set by one that stands like this.
+    PrimaryStanding(Standing),
+    /// Another data set has replaced the finished requests; `None`: it has none.
+    Requests(Option<SpentRequests>),
+    /// The answer of a blocked call was sent.
+    Delivered(WaiterId),
+    /// A value was unlinked from this key, which cannot be read now: until [`ServerEvent::Unlinked`], no owner counts
+    /// as its holder.
+    HoldersGone(Key<'a>),
+    /// RENAME or MOVE has just brought this value to this key.
+    ValueMoved(&'a Resource, Key<'a>),
+    /// Two databases were swapped. Reported before anything else is done to the keys; [`ServerEvent::Swapped`] follows.
+    Swapped(Swap),
+    /// An operator empties the log.
+    LogReset,
+    /// For tests of work that is done in portions: the largest number of waiters served, holds ended and keys checked
+    /// in one step, at least two.
+    Portion(usize),
 }
 
 impl Machine {
     /// A machine that just started. `keys` should be random, so that clients cannot choose keys and owners that
     /// collide.
     pub fn new(keys: HashKeys, settings: Settings) -> Self {
-        Self {
-            settings,
-            counters: Counters::default(),
-            regime: Regime::default(),
-            level: Level::FIRST,
-            tokens: Tokens::default(),
-            leases: Leases::default(),
-            waits: WaitQueues::new(keys),
-            searched: 0,
-            late: LateSearch::default(),
-            refused: SpentRequests::new(keys),
-            connections: Connections::new(keys),
-            in_flight: HashMap::with_hasher(keys),
-            spent: SpentRequests::new(keys),
-            wide_at_once: WIDE_AT_ONCE,
-            pieces: 0,
-            pending: Pending::default(),
-            recent_ends: RecentEnds::default(),
-            any_start: 0,
-            log: EventLog::default(),
-            latency: Latency::default(),
+        Self { tables: Tables::new(keys, settings) }
+    }
+
+    /// Carries out an operation of [`Turn::caller`]. The answer is in [`Turn::fx`], or the waiter of the parked caller.
+    /// `permit` is a new id for the permits of DSEM.ACQUIRE; other operations do not use it.
+    pub fn execute(&mut self, turn: &mut Turn<'_>, op: &Op<'_>, permit: PermitId) {
+        op::execute(&mut self.tables, turn, op, permit);
+    }
+
+    /// Applies what happened without a call. Returns whether that is settled; if not, the event says what is left to
+    /// the caller.
+    pub fn event(&mut self, turn: &mut Turn<'_>, event: ServerEvent<'_>) -> bool {
+        let tables = &mut self.tables;
+        match event {
+            ServerEvent::ClientGone(client) => {
+                return disconnect::client_departs(tables, turn, client);
+            }
+            ServerEvent::ClientActive(client) => activity::mark_active(tables, turn, client),
+            ServerEvent::Withdrawn(waiter) => {
+                disconnect::withdraw(tables, turn.keys, turn.now, waiter);
+            }
+            ServerEvent::HungUp(waiter) => disconnect::hang_up(tables, turn.keys, turn.now, waiter),
+            ServerEvent::Undelivered(waiter) => undelivered::undelivered(tables, turn, waiter),
+            ServerEvent::Moved(key) => keyspace::moved(tables, turn, key),
+            ServerEvent::Unlinked(key, lost) => lost::unlinked(tables, turn, key, lost),
+            ServerEvent::Adopted(key) => replay::adopt(tables, turn, key),
+            ServerEvent::Asked(key) => call::catch_up(tables, turn, key),
+            ServerEvent::Flushed { databases, announce } => {
+                flush::flushed(tables, turn, databases, announce);
+            }
+            ServerEvent::Swapped => flush::swapped(tables, turn),
+            ServerEvent::Drained => disconnect::drain_some(tables, turn),
         }
+        true
     }
 
-    /// Events since the start.
-    pub fn counters(&self) -> &Counters {
-        &self.counters
+    /// Learns a fact, without any effect on keys. Returns whether that is settled, as [`Machine::event`] does.
+    pub fn learn(&mut self, fact: Fact<'_>) -> bool {
+        let tables = &mut self.tables;
+        match fact {
+            Fact::Gate(gate, mono) => tables.regime.set_gate(gate, mono),
+            Fact::GateForgotten => tables.regime.forget_gate(),
+            Fact::Paused(paused, mono) => tables.regime.observe(mono, paused),
+            Fact::InService(mono) => tables.begin_service(mono),
+            Fact::ReplicaAttached(mono) => tables.replica_attached(mono),
+            Fact::Loaded(now) => replay::loaded(tables, now),
+            Fact::Promoted(now) => replay::promote(tables, now),
+            Fact::Demoted => former::demote(tables),
+            Fact::Token(token) => tables.tokens.learn(token),
+            Fact::Level(level) => tables.learn_level(level),
+            Fact::Unreadable(why) => diverged::count_refused(tables, why),
+            Fact::Forgiven(missing) => return !diverged::forgive(tables, missing),
+            Fact::FileBegun => diverged::begin_file(tables),
+            Fact::FileInDoubt => diverged::doubt_file(tables),
+            Fact::FileStanding(standing) => diverged::stand_as_file(tables, standing),
+            Fact::PrimaryStanding(standing) => diverged::stand_as_primary(tables, standing),
+            Fact::Requests(spent) => tables.replace_spent(spent),
+            Fact::Delivered(waiter) => tables.in_flight.delivered(waiter),
+            Fact::HoldersGone(key) => keyspace::forget_holders(tables, key),
+            Fact::ValueMoved(resource, key) => keyspace::value_moved(tables, resource, key),
+            Fact::Swapped(swap) => flush::keys_swapped(tables, swap),
+            Fact::LogReset => tables.log.reset(),
+            Fact::Portion(most) => tables.wide_at_once = most.max(2),
+        }
+        true
     }
 
-    /// The fencing tokens.
-    pub fn tokens(&self) -> &Tokens {
-        &self.tokens
+    /// The server has just removed all keys of one database (`None`: of all). Call this before anything else is done to
+    /// the keys, and report [`ServerEvent::Flushed`] with the result once keys can be read: it has the databases that
+    /// had keys of ours, in ascending order.
+    pub fn keys_flushed(&mut self, db: Option<u32>) -> Vec<u32> {
+        flush::keys_flushed(&mut self.tables, db)
     }
 
-    /// The queues.
-    pub fn waits(&self) -> &WaitQueues {
-        &self.waits
+    /// This node no longer serves the slot of these keys: their waiters must ask elsewhere. Checks the queues with
+    /// these numbers, below [`WaitQueues::queue_bound`](crate::queues::WaitQueues::queue_bound), until they make much
+    /// work. Returns the first number that it has not checked.
+    pub fn slot_lost(
+        &mut self,
+        queues: Range<QueueId>,
+        lost: impl FnMut(&[u8]) -> bool,
+        fx: &mut Effects,
+    ) -> QueueId {
+        keyspace::slot_lost(&mut self.tables, queues, lost, fx)
     }
 
-    /// The lease index.
-    pub fn leases(&self) -> &Leases {
-        &self.leases
+    /// Carries out `DLOCK.APPLY key payload`: sets the key to the state in the payload. If that cannot be done, this
+    /// server is diverged from now on.
+    pub fn replay(
+        &mut self,
+        keys: &mut dyn Store,
+        now: Now,
+        key: Key<'_>,
+        payload: &[u8],
+        source: Source,
+    ) -> Result<(), DecodeError> {
+        replay::replay(&mut self.tables, keys, now, key, payload, source)
     }
 
-    /// The known state of connections.
-    pub fn connections(&self) -> &Connections {
-        &self.connections
+    /// Answers a reading command of a client in this database.
+    pub fn read(
+        &self,
+        store: &mut dyn Store,
+        now: Now,
+        db: u32,
+        read: &Read<'_>,
+    ) -> Result<View, WrongType> {
+        reply::read(&self.tables, store, now, db, read)
     }
 
-    /// Whether this server decides or follows.
-    pub fn role(&self) -> Role {
-        self.regime.role()
+    /// Does up to `budget` pieces of work: waits that timed out, queue entries whose grace elapsed, expired leases and
+    /// their hand-offs.
+    ///
+    /// Unless the gate is open, only waits time out: everything else is a write. Under [`Gate::Unknown`] the caller
+    /// then checks `Tables::wants_to_write`, asks the server, and calls again.
+    pub fn tick(&mut self, turn: &mut Turn<'_>, gate: Gate, budget: usize) -> Progress {
+        tick::tick(&mut self.tables, turn, gate, budget)
     }
 
-    /// Number of grants sent to a parked caller that are not known to have arrived.
-    pub fn in_flight(&self) -> usize {
-        self.in_flight.len()
+    /// The time of the next tick; `None` if nothing will happen by itself. `gate` is the last answer of the server.
+    pub fn next_alarm(&self, now: Now, gate: Gate) -> Option<Instant> {
+        self.tables.next_alarm(now, gate)
     }
 
-    /// The time on the lease clock.
-    pub fn lease_time(&self, mono: Instant) -> LeaseInstant {
-        self.regime.lease(mono)
+    /// Changes settings.
+    pub fn configure(&mut self, change: impl FnOnce(&mut Settings)) {
+        change(&mut self.tables.settings);
+        self.tables.log.shorten(self.tables.settings.log_max_len);
     }
 
-    /// Tells the machine whether the server would accept a client's write at `mono`, for the next operation. The shell
-    /// forgets it before it lends the machine, so that no operation uses the answer given to another one.
-    pub fn set_gate(&mut self, gate: Gate, mono: Instant) {
-        self.regime.set_gate(gate, mono);
-    }
-
-    /// Sets [`Gate::Unknown`].
-    pub fn forget_gate(&mut self) {
-        self.regime.forget_gate();
-    }
-
-    /// Limits the waiters served, holds ended and keys checked in one step to this number, at least two. For tests of
-    /// work that is done in portions.
-    pub fn set_portion(&mut self, most: usize) {
-        self.wide_at_once = most.max(2);
-    }
-
-    /// Tells the machine whether the server is paused at `mono` (`CLIENT PAUSE`, `FAILOVER`).
-    pub fn observe(&mut self, mono: Instant, paused: bool) {
-        self.regime.observe(mono, paused);
-    }
-
-    /// This server begins to serve as a primary at `mono`: its process started, or it was promoted. If the server then
-    /// refuses writes, leases and the quarantine of `restart_quarantine_ms` begin with the first write that it accepts.
-    pub fn begin_service(&mut self, mono: Instant) {
-        self.regime.begin_service(mono, self.settings.restart_quarantine_ms);
-    }
-
-    /// A replica of this primary is online at `mono`: a quarantine begins. The replica may come from another primary,
-    /// where it has confirmed grants that this server does not know.
-    pub fn replica_attached(&mut self, mono: Instant) {
-        self.regime.extend_quarantine(mono, self.settings.restart_quarantine_ms);
-    }
-
-    /// How long the quarantine lasts from `mono` on, in milliseconds; 0 when there is none.
-    pub fn quarantine_left(&self, mono: Instant) -> Millis {
-        self.regime.quarantine_left(mono)
-    }
-
-    /// Learns a token that came with data.
-    pub fn learn_token(&mut self, token: u64) {
-        self.tokens.learn(token);
-    }
-
-    /// The largest token that FENCE or RESTORE may bring at this wall clock, in microseconds. It is the last token, or
-    /// `max_token_lead_ms` above the clock.
-    pub fn token_ceiling(&self, wall_us: u64) -> u64 {
-        self.tokens.ceiling(wall_us, self.settings.max_token_lead_ms)
-    }
-
-    /// Whether waiters of another family wait for the key, which is missing.
-    pub(crate) fn is_awaited_as_another(&self, kind: Kind, key: Key<'_>) -> bool {
-        let Some(id) = self.waits.queue_of(key) else { return false };
-        self.waits.queue(id).is_some_and(|queue| queue.kind != kind && queue.len > 0)
+    /// The state, to read.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
     }
 }

@@ -4,18 +4,19 @@
 //! it. Where nothing notable happens, an operation counts a time and compares two numbers.
 
 pub mod event_log;
-mod giving_up;
+pub(crate) mod giving_up;
 pub mod histogram;
 
 use crate::deadlock::FOREVER;
 use crate::effects::{Effects, Fault, Outcome};
+use crate::end::End;
 use crate::ids::HoldId;
 use crate::key::Key;
 use crate::kind::Kind;
-use crate::machine::{End, Machine, Settings};
 use crate::queues::waiter::Waiter;
 use crate::state::fair::QueueEntry;
 use crate::state::hold::{Hold, NO_CLIENT};
+use crate::tables::Tables;
 use crate::time::{Instant, Millis, Now};
 use crate::turn::{Step, Turn};
 use alloc::format;
@@ -25,7 +26,7 @@ use core::fmt::Write;
 use core::time::Duration;
 use dlock_wire::permit::PermitText;
 use dlock_wire::reply::{ErrorCode, LogEvent, LogToken, quote};
-use event_log::{Cut, EventLog};
+use event_log::Cut;
 pub(crate) use giving_up::GivesUp;
 use histogram::Histogram;
 
@@ -101,43 +102,15 @@ impl<'a> About<'a> {
     }
 }
 
-impl Machine {
-    /// The log of notable events.
-    pub fn log(&self) -> &EventLog {
-        &self.log
-    }
-
-    /// Removes all entries of the log.
-    pub fn reset_log(&mut self) {
-        self.log.reset();
-    }
-
-    /// How long waits and holds last.
-    pub fn latency(&self) -> &Latency {
-        &self.latency
-    }
-
-    /// Changes settings.
-    pub fn configure(&mut self, change: impl FnOnce(&mut Settings)) {
-        change(&mut self.settings);
-        self.log.shorten(self.settings.log_max_len);
-    }
-
+impl Step<'_> {
     /// A hold has ended. A grant that went back to the server was no hold of anyone.
-    pub(crate) fn observe_end(
-        &mut self,
-        step: &Step<'_>,
-        kind: Kind,
-        id: HoldId,
-        hold: &Hold,
-        end: End,
-    ) {
+    pub(crate) fn observe_end(&mut self, kind: Kind, id: HoldId, hold: &Hold, end: End) {
         if end == End::Returned {
             return;
         }
-        let held_us = self.count_held(step.now, kind, hold);
+        let held_us = self.tables.latency.count_held(self.now, kind, hold);
         let event = match end {
-            End::Released | End::Done if is_over(held_us, self.settings.log_hold_ms) => {
+            End::Released | End::Done if is_over(held_us, self.tables.settings.log_hold_ms) => {
                 LogEvent::LongHold
             }
             End::Released | End::Done | End::Returned => return,
@@ -146,9 +119,9 @@ impl Machine {
             End::Disconnected => LogEvent::Disconnected,
             End::Broken => LogEvent::Broken,
         };
-        let about = About::hold(step.now, kind, step.key, id, hold);
-        self.note(step.now, event, about, |text| match event {
-            LogEvent::Broken => write_breaker(text, step.caller.client),
+        let about = About::hold(self.now, kind, self.key, id, hold);
+        self.tables.note(self.now, event, about, |text| match event {
+            LogEvent::Broken => write_breaker(text, self.caller.client),
             LogEvent::Disconnected => {
                 write!(text, "BIND {}", hold.binding().map_or(0, |binding| binding.ms))
             }
@@ -156,7 +129,8 @@ impl Machine {
             _ => Ok(()),
         });
     }
-
+}
+impl Tables {
     /// One of very many readers has ended that `client` broke together.
     pub(crate) fn observe_broken(
         &mut self,
@@ -166,32 +140,31 @@ impl Machine {
         hold: &Hold,
         client: u64,
     ) {
-        self.count_held(now, Kind::Rw, hold);
+        self.latency.count_held(now, Kind::Rw, hold);
         let about = About::hold(now, Kind::Rw, key, id, hold);
         self.note(now, LogEvent::Broken, about, |text| write_breaker(text, client));
     }
+}
 
+impl Latency {
     /// Counts how long a hold lasted. Returns that in microseconds.
     fn count_held(&mut self, now: Now, kind: Kind, hold: &Hold) -> u64 {
         let held_us = elapsed(now.mono, hold.since);
-        if let Some(held) = self.latency.held.get_mut(kind as usize) {
+        if let Some(held) = self.held.get_mut(kind as usize) {
             held.record(held_us);
         }
         held_us
     }
+}
 
+impl Step<'_> {
     /// A waiter was granted what it waited for. `token`: what it got.
-    pub(crate) fn observe_grant(
-        &mut self,
-        step: &Step<'_>,
-        kind: Kind,
-        wait: &QueueEntry,
-        token: LogToken,
-    ) {
-        let holder = step.former.as_deref();
-        self.observe_wait(step.now, kind, step.key, wait, token, holder);
+    pub(crate) fn observe_grant(&mut self, kind: Kind, wait: &QueueEntry, token: LogToken) {
+        let holder = self.former.as_deref();
+        self.tables.observe_wait(self.now, kind, self.key, wait, token, holder);
     }
-
+}
+impl Tables {
     /// The same for a call that waited for several keys, the first of which is `key`.
     pub(crate) fn observe_wait(
         &mut self,
@@ -215,30 +188,32 @@ impl Machine {
             holder.map_or(Ok(()), |holder| write!(text, "; last holder: {}", quote(holder)))
         });
     }
+}
 
-    /// After an ACQUIRE: logs its refusal, if that is notable.
-    #[inline]
-    pub(crate) fn observe_refusal(
-        &mut self,
-        turn: &Turn<'_>,
-        kind: Kind,
-        key: Key<'_>,
-        owner: &[u8],
-        label: Option<&[u8]>,
-    ) {
-        let Effects { reply: Some(Outcome::Fault(fault)), .. } = &*turn.fx else { return };
-        let Fault { code, text: why } = fault;
-        let event = match code {
-            ErrorCode::Deadlock => LogEvent::Deadlock,
-            ErrorCode::Spent => LogEvent::Spent,
-            _ => return,
-        };
-        let about = About::call(kind, key, owner, label.unwrap_or_default());
-        self.note(turn.now, event, about, |text| {
-            text.write_str(why.strip_prefix(FOREVER).unwrap_or(why))
-        });
-    }
+/// After an ACQUIRE: logs its refusal, if that is notable.
+#[inline]
+pub(crate) fn observe_refusal(
+    tables: &mut Tables,
+    turn: &Turn<'_>,
+    kind: Kind,
+    key: Key<'_>,
+    owner: &[u8],
+    label: Option<&[u8]>,
+) {
+    let Effects { reply: Some(Outcome::Fault(fault)), .. } = &*turn.fx else { return };
+    let Fault { code, text: why } = fault;
+    let event = match code {
+        ErrorCode::Deadlock => LogEvent::Deadlock,
+        ErrorCode::Spent => LogEvent::Spent,
+        _ => return,
+    };
+    let about = About::call(kind, key, owner, label.unwrap_or_default());
+    tables.note(turn.now, event, about, |text| {
+        text.write_str(why.strip_prefix(FOREVER).unwrap_or(why))
+    });
+}
 
+impl Tables {
     /// The search from the tick refuses a wait.
     pub(crate) fn observe_deadlock(
         &mut self,

@@ -1,56 +1,76 @@
 //! The one door for what clients ask.
 
 use crate::answers::diverged;
+use crate::events::diverged;
 use crate::kind::Kind;
-use crate::machine::Machine;
+use crate::ops::acquire;
+use crate::ops::await_end;
+use crate::ops::break_holds;
+use crate::ops::cancel;
+use crate::ops::fence;
+use crate::ops::latch;
+use crate::ops::multi;
+use crate::ops::release;
+use crate::ops::renew;
+use crate::ops::semaphore;
+use crate::ops::unblock;
+use crate::tables::Tables;
 use crate::turn::Turn;
 use dlock_wire::permit::PermitId;
 use dlock_wire::request::{LatchOp, LockFamily, LockOp, MultiOp, Op, RwOp, SemOp};
 
-impl Machine {
-    /// Carries out an operation of [`Turn::caller`]. The answer is in [`Turn::fx`], or the waiter of the parked caller.
-    /// `permit` is a new id for the permits of DSEM.ACQUIRE; other operations do not use it.
-    pub fn execute(&mut self, turn: &mut Turn<'_>, op: &Op<'_>, permit: PermitId) {
-        // Not only new grants: a hold that is known here may have ended in a record that was refused, so its owner must
-        // not enter it again, nor get a repeated answer.
-        if asks_for_a_grant(op) && self.regime.divergence.is_any() {
-            turn.fx.reply = Some(diverged(self.regime.divergence));
-            return;
+/// Carries out an operation of [`Turn::caller`]. The answer is in [`Turn::fx`], or the waiter of the parked caller.
+/// `permit` is a new id for the permits of DSEM.ACQUIRE; other operations do not use it.
+pub(crate) fn execute(tables: &mut Tables, turn: &mut Turn<'_>, op: &Op<'_>, permit: PermitId) {
+    // Not only new grants: a hold that is known here may have ended in a record that was refused, so its owner must
+    // not enter it again, nor get a repeated answer.
+    if asks_for_a_grant(op) && tables.regime.divergence.is_any() {
+        turn.fx.reply = Some(diverged(tables.regime.divergence));
+        return;
+    }
+    match op {
+        Op::Lock(family, LockOp::Acquire(call)) => {
+            acquire::acquire(tables, turn, (*family).into(), call)
         }
-        match op {
-            Op::Lock(family, LockOp::Acquire(call)) => self.acquire(turn, (*family).into(), call),
-            Op::Lock(family, LockOp::Release(call)) => self.release(turn, (*family).into(), call),
-            Op::Lock(family, LockOp::Renew(call)) => self.renew(turn, (*family).into(), call),
-            Op::Lock(family, LockOp::Fence(call)) => self.fence(turn, (*family).into(), call),
-            Op::Lock(family, LockOp::Break(call)) => self.break_lock(turn, (*family).into(), call),
-            Op::Lock(family, LockOp::Await(call)) => self.await_end(turn, (*family).into(), call),
-            Op::Lock(family, LockOp::Cancel(call)) => self.cancel(turn, (*family).into(), call),
-            Op::Rw(RwOp::Acquire(call)) => self.rw_acquire(turn, call),
-            Op::Rw(RwOp::Release(call)) => self.rw_release(turn, call),
-            Op::Rw(RwOp::Renew(call)) => self.rw_renew(turn, call),
-            Op::Rw(RwOp::Break(call)) => self.rw_break(turn, call),
-            Op::Rw(RwOp::Cancel(call)) => self.cancel(turn, Kind::Rw, call),
-            Op::Sem(SemOp::Init(call)) => self.sem_init(turn, call),
-            Op::Sem(SemOp::Resize(call)) => self.resize(turn, call),
-            Op::Sem(SemOp::Acquire(call)) => self.sem_acquire(turn, call, permit),
-            Op::Sem(SemOp::Release(call)) => self.sem_release(turn, call),
-            Op::Sem(SemOp::Renew(call)) => self.sem_renew(turn, call),
-            Op::Sem(SemOp::Take(call)) => self.take(turn, call),
-            Op::Sem(SemOp::Give(call)) => self.give(turn, call),
-            Op::Sem(SemOp::Drain(call)) => self.drain(turn, call),
-            Op::Sem(SemOp::Break(call)) => self.sem_break(turn, call),
-            Op::Sem(SemOp::Cancel(call)) => self.cancel(turn, Kind::Semaphore, call),
-            Op::Latch(LatchOp::Init(call)) => self.latch_init(turn, call),
-            Op::Latch(LatchOp::CountDown(call)) => self.count_down(turn, call),
-            Op::Latch(LatchOp::Await(call)) => self.await_latch(turn, call),
-            Op::Multi(MultiOp::Acquire(call)) => self.macquire(turn, call),
-            Op::Multi(MultiOp::AnyAcquire(call)) => self.any_acquire(turn, call),
-            Op::Multi(MultiOp::Release(call)) => self.mrelease(turn, call),
-            Op::Multi(MultiOp::Renew(call)) => self.mrenew(turn, call),
-            Op::Unblock(call) => self.unblock(turn, *call),
-            Op::EndAbsent(call) => self.end_absent(turn, *call),
-            Op::Trust(_) => self.trust(turn),
+        Op::Lock(family, LockOp::Release(call)) => {
+            release::release(tables, turn, (*family).into(), call)
         }
+        Op::Lock(family, LockOp::Renew(call)) => renew::renew(tables, turn, (*family).into(), call),
+        Op::Lock(family, LockOp::Fence(call)) => fence::fence(tables, turn, (*family).into(), call),
+        Op::Lock(family, LockOp::Break(call)) => {
+            break_holds::break_lock(tables, turn, (*family).into(), call)
+        }
+        Op::Lock(family, LockOp::Await(call)) => {
+            await_end::await_end(tables, turn, (*family).into(), call)
+        }
+        Op::Lock(family, LockOp::Cancel(call)) => {
+            cancel::cancel(tables, turn, (*family).into(), call)
+        }
+        Op::Rw(RwOp::Acquire(call)) => acquire::rw_acquire(tables, turn, call),
+        Op::Rw(RwOp::Release(call)) => release::rw_release(tables, turn, call),
+        Op::Rw(RwOp::Renew(call)) => renew::rw_renew(tables, turn, call),
+        Op::Rw(RwOp::Break(call)) => break_holds::rw_break(tables, turn, call),
+        Op::Rw(RwOp::Cancel(call)) => cancel::cancel(tables, turn, Kind::Rw, call),
+        Op::Sem(SemOp::Init(call)) => semaphore::sem_init(tables, turn, call),
+        Op::Sem(SemOp::Resize(call)) => semaphore::resize(tables, turn, call),
+        Op::Sem(SemOp::Acquire(call)) => acquire::sem_acquire(tables, turn, call, permit),
+        Op::Sem(SemOp::Release(call)) => release::sem_release(tables, turn, call),
+        Op::Sem(SemOp::Renew(call)) => renew::sem_renew(tables, turn, call),
+        Op::Sem(SemOp::Take(call)) => semaphore::take(tables, turn, call),
+        Op::Sem(SemOp::Give(call)) => semaphore::give(tables, turn, call),
+        Op::Sem(SemOp::Drain(call)) => semaphore::drain(tables, turn, call),
+        Op::Sem(SemOp::Break(call)) => break_holds::sem_break(tables, turn, call),
+        Op::Sem(SemOp::Cancel(call)) => cancel::cancel(tables, turn, Kind::Semaphore, call),
+        Op::Latch(LatchOp::Init(call)) => latch::latch_init(tables, turn, call),
+        Op::Latch(LatchOp::CountDown(call)) => latch::count_down(tables, turn, call),
+        Op::Latch(LatchOp::Await(call)) => latch::await_latch(tables, turn, call),
+        Op::Multi(MultiOp::Acquire(call)) => multi::macquire(tables, turn, call),
+        Op::Multi(MultiOp::AnyAcquire(call)) => multi::any_acquire(tables, turn, call),
+        Op::Multi(MultiOp::Release(call)) => multi::mrelease(tables, turn, call),
+        Op::Multi(MultiOp::Renew(call)) => multi::mrenew(tables, turn, call),
+        Op::Unblock(call) => unblock::unblock(tables, turn, *call),
+        Op::EndAbsent(call) => unblock::end_absent(tables, turn, *call),
+        Op::Trust(_) => diverged::trust(tables, turn),
     }
 }
 

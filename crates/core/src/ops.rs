@@ -1,17 +1,17 @@
 //! What clients ask for: one operation a file.
 
 pub(crate) mod acquire;
-mod await_end;
-mod break_holds;
+pub(crate) mod await_end;
+pub(crate) mod break_holds;
 pub(crate) mod call;
-mod cancel;
-mod fence;
+pub(crate) mod cancel;
+pub(crate) mod fence;
 pub(crate) mod latch;
 pub(crate) mod multi;
 pub(crate) mod reentry;
-mod release;
-mod renew;
-mod rw;
+pub(crate) mod release;
+pub(crate) mod renew;
+pub(crate) mod rw;
 pub(crate) mod semaphore;
-mod unblock;
+pub(crate) mod unblock;
 pub(crate) mod wait;

@@ -2,7 +2,7 @@
 
 use crate::effects::Effects;
 use crate::ids::WaiterSlot;
-use crate::machine::Machine;
+use crate::queues::WaitQueues;
 use alloc::vec::Vec;
 
 /// The part of a large piece of work that an operation does at once; the tick does the rest.
@@ -26,13 +26,13 @@ const MOST_EFFECTS: usize = 128;
 /// piece of work can be about all waiters of a key, or of a call for several keys, and have few effects.
 const MOST_MOVES: u64 = 2_048;
 
-impl Machine {
+impl WaitQueues {
     /// Whether a loop over pieces of work, which began when [`WaitQueues::moves`] was `begun`, leaves the rest for
     /// later.
     ///
     /// [`WaitQueues::moves`]: crate::queues::WaitQueues::moves
     pub(crate) fn has_done_enough(&self, fx: &Effects, begun: u64) -> bool {
-        fx.weight() >= MOST_EFFECTS || self.waits.moves().wrapping_sub(begun) >= MOST_MOVES
+        fx.weight() >= MOST_EFFECTS || self.moves().wrapping_sub(begun) >= MOST_MOVES
     }
 }
 

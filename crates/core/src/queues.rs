@@ -4,18 +4,18 @@
 //! knows the waiters of each owner, and `holders` the holders of keys with waiters. `walk` goes along a queue, and
 //! `wait_state` changes the state of a waiter.
 
-mod by_key;
-mod databases;
-mod former;
-mod groups;
-mod holders;
-mod lengths;
-mod observers;
-mod owners;
-mod present;
-mod wait_state;
+pub(crate) mod by_key;
+pub(crate) mod databases;
+pub(crate) mod former;
+pub(crate) mod groups;
+pub(crate) mod holders;
+pub(crate) mod lengths;
+pub(crate) mod observers;
+pub(crate) mod owners;
+pub(crate) mod present;
+pub(crate) mod wait_state;
 pub mod waiter;
-mod walk;
+pub(crate) mod walk;
 
 use crate::buckets::Buckets;
 use crate::ids::{GroupId, OwnerSlot, QueueId, WaiterSlot};

@@ -45,9 +45,9 @@ enum Service {
 
 /// See the module documentation.
 #[derive(Debug)]
-pub(crate) struct Regime {
+pub struct Regime {
     role: Role,
-    /// Set for each operation: see [`Machine::set_gate`](crate::machine::Machine::set_gate).
+    /// Set for each operation: see [`Tables::set_gate`](crate::tables::Tables::set_gate).
     gate: Gate,
     clock: LeaseClock,
     service: Service,
@@ -79,14 +79,17 @@ impl Default for Regime {
 }
 
 impl Regime {
+    /// Whether this server decides or follows.
     pub fn role(&self) -> Role {
         self.role
     }
 
+    /// Whether it decides.
     pub fn is_primary(&self) -> bool {
         self.role == Role::Primary
     }
 
+    /// The server's answer for the next operation: whether it would accept a client's write at `mono`.
     pub fn set_gate(&mut self, gate: Gate, mono: Instant) {
         self.gate = gate;
         match (self.service, gate) {
@@ -213,10 +216,12 @@ impl Regime {
         self.cursor = bound;
     }
 
+    /// Number of promotions.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
 
+    /// The start of this epoch, on the lease clock.
     pub fn epoch_began(&self) -> LeaseInstant {
         self.epoch_began
     }

@@ -3,10 +3,11 @@
 use crate::effects::{Fault, Outcome};
 use crate::key::Key;
 use crate::kind::Kind;
-use crate::machine::Machine;
 use crate::store::Store;
+use crate::tables::Tables;
 use crate::time::Now;
 use crate::turn::WrongType;
+use crate::view;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -30,47 +31,45 @@ pub enum View {
     Position(Option<u64>),
 }
 
-impl Machine {
-    /// Executes a reading request in database `db`.
-    pub fn read(
-        &self,
-        store: &mut dyn Store,
-        now: Now,
-        db: u32,
-        read: &Read<'_>,
-    ) -> Result<View, WrongType> {
-        let kind = Kind::from(read);
-        let of = |name| Key { db, name };
-        match *read {
-            Read::Lock(_, LockRead::Info(call))
-            | Read::Rw(RwRead::Info(call))
-            | Read::Sem(SemRead::Info(call))
-            | Read::Latch(LatchRead::Info(call)) => {
-                self.info(store, now, kind, of(call.key)).map(View::Info)
-            }
-            Read::Lock(_, LockRead::Check(Check { key, token }))
-            | Read::Rw(RwRead::Check(Check { key, token })) => {
-                self.is_current(store, now, kind, of(key), token).map(|is_current| {
-                    if is_current { View::Current } else { View::Stale(stale(kind, key, token)) }
-                })
-            }
-            Read::Lock(_, LockRead::Waiters(call))
-            | Read::Rw(RwRead::Waiters(call))
-            | Read::Sem(SemRead::Waiters(call))
-            | Read::Latch(LatchRead::Waiters(call)) => {
-                let most = call.count.and_then(|count| usize::try_from(count).ok());
-                let most = most.unwrap_or(usize::MAX);
-                self.waiters(store, now, kind, of(call.key), most).map(View::Waiters)
-            }
-            Read::Lock(_, LockRead::Position(call))
-            | Read::Rw(RwRead::Position(call))
-            | Read::Sem(SemRead::Position(call)) => {
-                let position = self.position(store, now, kind, of(call.key), call.owner);
-                position.map(|position| View::Position(position.map(|position| position as u64)))
-            }
-            Read::Sem(SemRead::Permits(call)) => {
-                self.permits(store, now, of(call.key)).map(View::Permits)
-            }
+/// Executes a reading request in database `db`.
+pub(crate) fn read(
+    tables: &Tables,
+    store: &mut dyn Store,
+    now: Now,
+    db: u32,
+    read: &Read<'_>,
+) -> Result<View, WrongType> {
+    let kind = Kind::from(read);
+    let of = |name| Key { db, name };
+    match *read {
+        Read::Lock(_, LockRead::Info(call))
+        | Read::Rw(RwRead::Info(call))
+        | Read::Sem(SemRead::Info(call))
+        | Read::Latch(LatchRead::Info(call)) => {
+            view::info(tables, store, now, kind, of(call.key)).map(View::Info)
+        }
+        Read::Lock(_, LockRead::Check(Check { key, token }))
+        | Read::Rw(RwRead::Check(Check { key, token })) => {
+            view::is_current(tables, store, now, kind, of(key), token).map(|is_current| {
+                if is_current { View::Current } else { View::Stale(stale(kind, key, token)) }
+            })
+        }
+        Read::Lock(_, LockRead::Waiters(call))
+        | Read::Rw(RwRead::Waiters(call))
+        | Read::Sem(SemRead::Waiters(call))
+        | Read::Latch(LatchRead::Waiters(call)) => {
+            let most = call.count.and_then(|count| usize::try_from(count).ok());
+            let most = most.unwrap_or(usize::MAX);
+            view::waiters(tables, store, now, kind, of(call.key), most).map(View::Waiters)
+        }
+        Read::Lock(_, LockRead::Position(call))
+        | Read::Rw(RwRead::Position(call))
+        | Read::Sem(SemRead::Position(call)) => {
+            let position = view::position(tables, store, now, kind, of(call.key), call.owner);
+            position.map(|position| View::Position(position.map(|position| position as u64)))
+        }
+        Read::Sem(SemRead::Permits(call)) => {
+            view::permits(tables, store, now, of(call.key)).map(View::Permits)
         }
     }
 }

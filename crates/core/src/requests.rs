@@ -6,15 +6,18 @@
 
 use crate::answers::{quoted, wrong_type};
 use crate::effects::Outcome;
+use crate::end::End;
 use crate::ids::HoldId;
 use crate::key::Key;
 use crate::kind::Kind;
-use crate::machine::{End, Machine};
+use crate::ops::call;
 use crate::portions::AT_ONCE;
+use crate::settings::Settings;
 use crate::spent::{Limits, RequestKey, Scope, SpentRequests, Use, spent_of};
 use crate::state::hold::{Did, Hold};
 use crate::state::resource::{Body, Resource};
 use crate::store::Lookup;
+use crate::tables::Tables;
 use crate::time::{LeaseInstant, Now};
 use crate::turn::{Step, Turn};
 use alloc::format;
@@ -98,71 +101,67 @@ enum Known {
     Over(Use),
 }
 
-impl Machine {
-    /// Requests that were carried out and are over.
-    pub fn spent(&self) -> &SpentRequests {
-        &self.spent
-    }
-
+impl Tables {
     /// Number of requests known at `now` that are over. O(n): for tests.
     pub fn known_requests(&self, now: Now) -> usize {
-        let (lease, limits) = (self.regime.lease(now.mono), self.request_limits());
+        let (lease, limits) = (self.regime.lease(now.mono), self.settings.request_limits());
         let known = self.spent.entries(lease, limits).map(|(print, ..)| print);
         let broken = self.requests_of_broken().map(|(print, _)| print);
         known.chain(broken).collect::<alloc::collections::BTreeSet<_>>().len()
     }
+}
 
+impl Settings {
     /// How long and how many requests are remembered.
     pub fn request_limits(&self) -> Limits {
-        let settings = &self.settings;
+        let settings = &self;
         Limits { keep_ms: settings.request_memory_ms, most: settings.request_memory_max }
     }
+}
 
+impl Tables {
     /// Another data set replaces the present one, and with it the known requests: `spent`, or none.
-    pub fn replace_spent(&mut self, spent: Option<SpentRequests>) {
+    pub(crate) fn replace_spent(&mut self, spent: Option<SpentRequests>) {
         // They belonged to the former data set.
         self.pending.broken.clear();
         let keys = self.spent.keys();
         self.spent = spent.unwrap_or_else(|| SpentRequests::new(keys));
     }
+}
 
-    /// Runs one verb on the key of a call and answers it, unless it repeats a request that is over: then nothing is
-    /// done. `None` from the verb: the caller is parked.
-    pub(crate) fn on_request(
-        &mut self,
-        turn: &mut Turn<'_>,
-        key: &[u8],
-        call: Call<'_>,
-        verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> Option<Outcome>,
-    ) {
-        let answer = self.on_call(turn, call.kind, key, |machine, step, resource| {
-            machine.end_if_expired(step, resource, |resource| call.may_be_about(resource));
-            if call.id.is_some()
-                && let Some(outcome) = machine.recall(step, resource, call)
-            {
-                return Some(outcome);
-            }
-            verb(machine, step, resource)
-        });
-        turn.fx.reply = answer.unwrap_or_else(|_| Some(wrong_type()));
-    }
-
-    /// The answer to a copy of a request that is over; `ERR` for an id that was used for another request. `None`: the
-    /// call has to be carried out, or repeats what a hold in force knows.
-    pub(crate) fn recall(
-        &mut self,
-        step: &mut Step<'_>,
-        resource: &Resource,
-        call: Call<'_>,
-    ) -> Option<Outcome> {
-        if matches!(call.asks, Asks::Acquire)
-            && let Some(outcome) = self.refused_before(step, call)
+/// Runs one verb on the key of a call and answers it, unless it repeats a request that is over: then nothing is
+/// done. `None` from the verb: the caller is parked.
+pub(crate) fn on_request(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    key: &[u8],
+    call: Call<'_>,
+    verb: impl FnOnce(&mut Step<'_>, &mut Resource) -> Option<Outcome>,
+) {
+    let answer = call::on_call(tables, turn, call.kind, key, |step, resource| {
+        step.end_if_expired(resource, |resource| call.may_be_about(resource));
+        if call.id.is_some()
+            && let Some(outcome) = step.recall(resource, call)
         {
             return Some(outcome);
         }
-        let used = call.names().find_map(|name| match self.known(step, resource, name)? {
+        verb(step, resource)
+    });
+    turn.fx.reply = answer.unwrap_or_else(|_| Some(wrong_type()));
+}
+
+impl Step<'_> {
+    /// The answer to a copy of a request that is over; `ERR` for an id that was used for another request. `None`: the
+    /// call has to be carried out, or repeats what a hold in force knows.
+    pub(crate) fn recall(&mut self, resource: &Resource, call: Call<'_>) -> Option<Outcome> {
+        if matches!(call.asks, Asks::Acquire)
+            && let Some(outcome) = self.refused_before(call)
+        {
+            return Some(outcome);
+        }
+        let used = call.names().find_map(|name| match self.known(resource, name)? {
             Known::ByHold(did, _) if !call.asks.may_repeat(did) => {
-                Some(Err(misused(step.key, name)))
+                Some(Err(misused(self.key, name)))
             }
             // It was granted, so there is nothing to cancel; the owner's present wait belongs to another request.
             Known::ByHold(Did::Acquire, true) if matches!(call.asks, Asks::Cancel) => {
@@ -170,39 +169,38 @@ impl Machine {
             }
             Known::ByHold(..) => None,
             Known::Over(used) if call.asks.may_copy(used) => Some(Ok((name, used))),
-            Known::Over(_) => Some(Err(misused(step.key, name))),
+            Known::Over(_) => Some(Err(misused(self.key, name))),
         })?;
         Some(match used {
-            Ok((name, used)) => self.answer_again(step, resource, call, name, used),
+            Ok((name, used)) => self.answer_again(resource, call, name, used),
             Err(fault) => fault,
         })
     }
 
     fn answer_again(
         &mut self,
-        step: &mut Step<'_>,
         resource: &Resource,
         call: Call<'_>,
         name: RequestKey<'_>,
         used: Use,
     ) -> Outcome {
         if let Asks::Acquire = call.asks {
-            return spent(step.key, name, used);
+            return spent(self.key, name, used);
         }
         // Replicated again, so that a later WAIT covers the repeated answer.
-        step.dirty = true;
+        self.dirty = true;
         match (call.asks, used) {
             (Asks::Take(_), _) => {
-                self.taken_again(step.key, call.id);
+                self.tables.in_flight.taken_again(self.key, call.id);
                 Outcome::Taken
             }
             (Asks::Give(_) | Asks::Resize(_), _) => Outcome::Available(resource.available()),
             (Asks::Cancel, Use::Acquired) => {
-                self.cancel_on_the_way(step.key, resource, call.owner, call.id);
+                self.tables.in_flight.cancel_on_the_way(self.key, resource, call.owner, call.id);
                 Outcome::Count(0)
             }
             // NOTHELD would say no more than that nothing is held now.
-            (_, Use::PassedOver) => spent(step.key, name, used),
+            (_, Use::PassedOver) => spent(self.key, name, used),
             (Asks::Release, Use::Released(answer)) if call.kind == Kind::Semaphore => {
                 Outcome::Available(i64::from(answer))
             }
@@ -217,50 +215,52 @@ impl Machine {
         }
     }
 
-    fn known(&self, step: &Step<'_>, resource: &Resource, name: RequestKey<'_>) -> Option<Known> {
+    fn known(&self, resource: &Resource, name: RequestKey<'_>) -> Option<Known> {
         if let Some((did, is_claimed)) = seen_by_hold(resource, name) {
             return Some(Known::ByHold(did, is_claimed));
         }
-        self.find_spent(step.key, name, step.lease).map(Known::Over)
+        self.tables.find_spent(self.key, name, self.lease).map(Known::Over)
     }
-
+}
+impl Tables {
     /// Whether a call names a request that is over, as far as the memory knows.
     pub(crate) fn is_over(&self, key: Key<'_>, now: Now, call: Call<'_>) -> bool {
         let lease = self.regime.lease(now.mono);
         call.names().any(|name| self.find_spent(key, name, lease).is_some())
     }
+}
 
-    /// `ERR` if the id of a call was used for another request at this key. For calls for several keys, which then
-    /// change nothing.
-    pub(crate) fn refuse_misuse(
-        &self,
-        turn: &mut Turn<'_>,
-        key: Key<'_>,
-        call: Call<'_>,
-    ) -> Option<Outcome> {
-        let lease = self.regime.lease(turn.now.mono);
-        call.names().find_map(|name| {
-            let did = match turn.keys.get(key) {
-                Lookup::Here(resource) => seen_by_hold(resource, name).map(|(did, _)| did),
-                Lookup::Missing | Lookup::WrongType | Lookup::Elsewhere | Lookup::OutOfReach => {
-                    None
-                }
-            };
-            let fits = match (did, self.find_spent(key, name, lease)) {
-                (Some(did), _) => call.asks.may_repeat(did),
-                (None, Some(used)) => call.asks.may_copy(used),
-                (None, None) => true,
-            };
-            (!fits).then(|| misused(key, name))
-        })
-    }
+/// `ERR` if the id of a call was used for another request at this key. For calls for several keys, which then
+/// change nothing.
+pub(crate) fn refuse_misuse(
+    tables: &Tables,
+    turn: &mut Turn<'_>,
+    key: Key<'_>,
+    call: Call<'_>,
+) -> Option<Outcome> {
+    let lease = tables.regime.lease(turn.now.mono);
+    call.names().find_map(|name| {
+        let did = match turn.keys.get(key) {
+            Lookup::Here(resource) => seen_by_hold(resource, name).map(|(did, _)| did),
+            Lookup::Missing | Lookup::WrongType | Lookup::Elsewhere | Lookup::OutOfReach => None,
+        };
+        let fits = match (did, tables.find_spent(key, name, lease)) {
+            (Some(did), _) => call.asks.may_repeat(did),
+            (None, Some(used)) => call.asks.may_copy(used),
+            (None, None) => true,
+        };
+        (!fits).then(|| misused(key, name))
+    })
+}
 
+impl Step<'_> {
     /// What a TAKE with this id did, for waiters with the id of a call that was carried out meanwhile.
-    pub(crate) fn taken_by(&self, step: &Step<'_>, id: Option<&[u8]>) -> Option<Use> {
+    pub(crate) fn taken_by(&self, id: Option<&[u8]>) -> Option<Use> {
         let mut names = Call::without_owner(id, Asks::Take(0)).names();
-        self.find_spent(step.key, names.next()?, step.lease)
+        self.tables.find_spent(self.key, names.next()?, self.lease)
     }
-
+}
+impl Tables {
     /// What a request that is over did.
     pub(crate) fn find_spent(
         &self,
@@ -268,50 +268,45 @@ impl Machine {
         name: RequestKey<'_>,
         lease: LeaseInstant,
     ) -> Option<Use> {
-        let known = self.spent.find(key, name, lease, self.request_limits());
+        let known = self.spent.find(key, name, lease, self.settings.request_limits());
         known.or_else(|| self.find_broken(key, name))
     }
+}
 
+impl Step<'_> {
     /// Notes a request that no hold knows.
-    pub(crate) fn spend(&mut self, step: &mut Step<'_>, call: Call<'_>, what: Use) {
+    pub(crate) fn spend(&mut self, call: Call<'_>, what: Use) {
         for name in call.names() {
-            self.note_spent(step, name, what);
+            self.note_spent(name, what);
         }
     }
 
     /// Notes the requests of a hold that has ended.
-    pub(crate) fn spend_hold(
-        &mut self,
-        step: &mut Step<'_>,
-        kind: Kind,
-        id: HoldId,
-        hold: &Hold,
-        end: End,
-    ) {
+    pub(crate) fn spend_hold(&mut self, kind: Kind, id: HoldId, hold: &Hold, end: End) {
         for (name, what) in spent_of(kind, id, hold, matches!(end, End::Released | End::Done)) {
-            self.note_spent(step, name, what);
+            self.note_spent(name, what);
         }
     }
 
-    pub(crate) fn note_spent(&mut self, step: &mut Step<'_>, name: RequestKey<'_>, what: Use) {
-        let limits = self.request_limits();
-        let print = self.spent.print(step.key, name);
-        self.spent.put(step.user, print, what, step.lease, limits);
-        step.spent.push(name, Some(what));
-        step.dirty = true;
+    pub(crate) fn note_spent(&mut self, name: RequestKey<'_>, what: Use) {
+        let limits = self.tables.settings.request_limits();
+        let print = self.tables.spent.print(self.key, name);
+        self.tables.spent.put(self.user, print, what, self.lease, limits);
+        self.spent.push(name, Some(what));
+        self.dirty = true;
     }
 
     /// Forgets a request that was rolled back: the next copy of it counts as the first.
-    pub(crate) fn unspend(&mut self, step: &mut Step<'_>, call: Call<'_>) {
+    pub(crate) fn unspend(&mut self, call: Call<'_>) {
         for name in call.names() {
-            self.forget_spent(step, name);
+            self.forget_spent(name);
         }
     }
 
-    pub(crate) fn forget_spent(&mut self, step: &mut Step<'_>, name: RequestKey<'_>) {
-        self.spent.forget(step.key, name);
-        step.spent.push(name, None);
-        step.dirty = true;
+    pub(crate) fn forget_spent(&mut self, name: RequestKey<'_>) {
+        self.tables.spent.forget(self.key, name);
+        self.spent.push(name, None);
+        self.dirty = true;
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a call asks for, and the terms of the hold that it gets.
 
-use crate::machine::Machine;
 use crate::queues::waiter::{Demand, WaitRequest, Waiter};
+use crate::settings::Settings;
 use crate::shares::User;
 use crate::state::hold::Notify;
 use crate::time::Millis;
@@ -42,14 +42,14 @@ impl Terms<'_> {
     }
 }
 
-impl Machine {
+impl Settings {
     /// The terms of a call of `client`.
     pub(crate) fn terms<'a>(&self, call: &Acquire<'a>, demand: Demand, client: u64) -> Terms<'a> {
         Terms {
             owner: call.owner,
             client,
             demand,
-            lease_ms: call.lease_ms.unwrap_or(self.settings.default_lease_ms),
+            lease_ms: call.lease_ms.unwrap_or(self.default_lease_ms),
             queue_ms: call.queue_ms,
             bind_ms: call.bind_ms,
             label: call.label,

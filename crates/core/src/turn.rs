@@ -4,15 +4,17 @@
 //! record. So expiry has one implementation, and a late alarm cannot cause a wrong state.
 
 pub(crate) mod binding;
-mod durable_queue;
+pub(crate) mod durable_queue;
 pub(crate) mod index;
 
 use crate::bytes::Owner;
 use crate::effects::{Effects, Outcome};
+use crate::events::flush;
+use crate::events::lost;
 use crate::ids::QueueId;
 use crate::key::Key;
 use crate::kind::Kind;
-use crate::machine::Machine;
+use crate::ops::multi::grantable;
 use crate::portions::AT_ONCE;
 use crate::queues::waiter::WaiterId;
 use crate::record::{self, Clocks, SpentStep, StepInfo};
@@ -20,6 +22,7 @@ use crate::shares::User;
 use crate::state::hold::NO_CLIENT;
 use crate::state::resource::Resource;
 use crate::store::{Lookup, Store};
+use crate::tables::Tables;
 use crate::time::{LeaseInstant, Now};
 
 /// What the machine works with while it runs: the keys, the time, the caller, and the output.
@@ -69,6 +72,7 @@ pub struct WrongType;
 /// One operation on one key.
 #[allow(clippy::struct_excessive_bools)] // facts that do not exclude each other
 pub(crate) struct Step<'a> {
+    pub tables: &'a mut Tables,
     pub key: Key<'a>,
     pub now: Now,
     /// The lease clock now.
@@ -99,148 +103,155 @@ pub(crate) struct Step<'a> {
     pub answer: Option<Outcome>,
 }
 
-impl Machine {
-    /// Runs one verb on one key of the family `kind`. Expired holds end first, and the index is updated last. Then
-    /// calls for several keys that became grantable are granted.
-    pub(crate) fn on_key<R>(
-        &mut self,
-        turn: &mut Turn<'_>,
-        kind: Kind,
-        key: Key<'_>,
-        verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
-    ) -> Result<R, WrongType> {
-        let result = self.on_key_alone(turn, kind, key, self.wide_at_once, verb)?;
-        if !self.pending.ready_groups.is_empty() {
-            self.grant_ready_groups(turn);
-        }
-        Ok(result)
+/// Runs one verb on one key of the family `kind`. Expired holds end first, and the index is updated last. Then
+/// calls for several keys that became grantable are granted.
+pub(crate) fn on_key<R>(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    kind: Kind,
+    key: Key<'_>,
+    verb: impl FnOnce(&mut Step<'_>, &mut Resource) -> R,
+) -> Result<R, WrongType> {
+    let ends_at_most = tables.wide_at_once;
+    let result = on_key_alone(tables, turn, kind, key, ends_at_most, verb)?;
+    if !tables.pending.ready_groups.is_empty() {
+        grantable::grant_ready_groups(tables, turn);
     }
+    Ok(result)
+}
 
-    /// [`Machine::on_key`] for this key alone. At most `ends_at_most` expired holds end.
-    pub(crate) fn on_key_alone<R>(
-        &mut self,
-        turn: &mut Turn<'_>,
-        kind: Kind,
-        key: Key<'_>,
-        ends_at_most: usize,
-        verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
-    ) -> Result<R, WrongType> {
-        debug_assert!(
-            self.regime.accepts_writes() || !self.regime.is_primary(),
-            "a write behind the gate"
-        );
-        self.check_queue_of(turn, key);
-        self.see_to_loss_of(turn, key);
-        let user = turn.keys.user();
-        let mut fresh;
-        let (resource, is_there) = match turn.keys.get(key) {
-            Lookup::Here(resource) if resource.kind() == kind => (resource, true),
-            Lookup::Missing if !self.is_awaited_as_another(kind, key) => {
-                fresh = Resource::free(kind);
-                (&mut fresh, false)
-            }
-            Lookup::Here(_)
-            | Lookup::Missing
-            | Lookup::WrongType
-            | Lookup::Elsewhere
-            | Lookup::OutOfReach => {
-                return Err(WrongType);
-            }
-        };
-        let lease = self.regime.lease(turn.now.mono);
-        let mut step = Step {
-            key,
-            now: turn.now,
-            lease,
-            caller: turn.caller,
-            user,
-            fx: turn.fx,
-            dirty: false,
-            changed: false,
-            granted: false,
-            spent: SpentStep::default(),
-            ends_at_most,
-            served: 0,
-            overtakes: None,
-            own_waiter: None,
-            former: None,
-            answer: None,
-        };
-        if is_there {
-            self.enter(&mut step, resource);
-            self.end_by_itself(&mut step, resource);
+/// [`on_key`] for this key alone. At most `ends_at_most` expired holds end.
+pub(crate) fn on_key_alone<R>(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    kind: Kind,
+    key: Key<'_>,
+    ends_at_most: usize,
+    verb: impl FnOnce(&mut Step<'_>, &mut Resource) -> R,
+) -> Result<R, WrongType> {
+    debug_assert!(
+        tables.regime.accepts_writes() || !tables.regime.is_primary(),
+        "a write behind the gate"
+    );
+    flush::check_queue_of(tables, turn, key);
+    lost::see_to_loss_of(tables, turn, key);
+    let user = turn.keys.user();
+    let mut fresh;
+    let (resource, is_there) = match turn.keys.get(key) {
+        Lookup::Here(resource) if resource.kind() == kind => (resource, true),
+        Lookup::Missing if !tables.waits.is_awaited_as_another(kind, key) => {
+            fresh = Resource::free(kind);
+            (&mut fresh, false)
         }
-        if step.granted {
-            // Noted as a record of its own: the verb may end this hold again, and its token must not be lost.
-            self.note_state(&mut step, resource);
+        Lookup::Here(_)
+        | Lookup::Missing
+        | Lookup::WrongType
+        | Lookup::Elsewhere
+        | Lookup::OutOfReach => {
+            return Err(WrongType);
         }
-        let result = verb(self, &mut step, resource);
-        if kind.has_durable_queue() {
-            self.sync_queue(&mut step, resource);
-        }
-        if step.dirty {
-            self.note_state(&mut step, resource);
-        }
-        self.note_awaited(key, resource);
-        let Step { changed, granted, .. } = step;
-        if changed {
-            let is_free = resource.is_free();
-            match (is_there, is_free) {
-                (true, true) => turn.keys.remove(key),
-                (false, false) => {
-                    let value = core::mem::replace(resource, Resource::free(Kind::Lock));
-                    turn.keys.put(key, value);
-                }
-                (true, false) if granted => turn.keys.persist(key),
-                (true | false, _) => {}
-            }
-        }
-        Ok(result)
+    };
+    let lease = tables.regime.lease(turn.now.mono);
+    let mut step = Step {
+        tables,
+        key,
+        now: turn.now,
+        lease,
+        caller: turn.caller,
+        user,
+        fx: turn.fx,
+        dirty: false,
+        changed: false,
+        granted: false,
+        spent: SpentStep::default(),
+        ends_at_most,
+        served: 0,
+        overtakes: None,
+        own_waiter: None,
+        former: None,
+        answer: None,
+    };
+    if is_there {
+        step.enter(resource);
+        step.end_by_itself(resource);
     }
+    if step.granted {
+        // Noted as a record of its own: the verb may end this hold again, and its token must not be lost.
+        step.note_state(resource);
+    }
+    let result = verb(&mut step, resource);
+    if kind.has_durable_queue() {
+        step.sync_queue(resource);
+    }
+    if step.dirty {
+        step.note_state(resource);
+    }
+    step.tables.note_awaited(key, resource);
+    let Step { changed, granted, .. } = step;
+    if changed {
+        let is_free = resource.is_free();
+        match (is_there, is_free) {
+            (true, true) => turn.keys.remove(key),
+            (false, false) => {
+                let value = core::mem::replace(resource, Resource::free(Kind::Lock));
+                turn.keys.put(key, value);
+            }
+            (true, false) if granted => turn.keys.persist(key),
+            (true | false, _) => {}
+        }
+    }
+    Ok(result)
+}
 
+impl Step<'_> {
     /// Ends expired holds, and holds bound to a closed connection. Does nothing in a step that ends them after its
     /// verb.
-    pub(crate) fn end_by_itself(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
-        if step.ends_at_most == 0 {
+    pub(crate) fn end_by_itself(&mut self, resource: &mut Resource) {
+        if self.ends_at_most == 0 {
             return;
         }
-        self.end_expired(step, resource);
-        let may_shorten = self.regime.may_end();
-        if may_shorten && self.connections.has_departed() {
-            self.shorten_all_gone(step, resource);
+        self.end_expired(resource);
+        let may_shorten = self.tables.regime.may_end();
+        if may_shorten && self.tables.connections.has_departed() {
+            self.shorten_all_gone(resource);
         }
     }
+}
+/// [`on_key`] for a key of any family; `None` if it is missing or of a foreign type.
+pub(crate) fn on_found<R>(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    key: Key<'_>,
+    verb: impl FnOnce(&mut Step<'_>, &mut Resource) -> R,
+) -> Option<R> {
+    let Lookup::Here(resource) = turn.keys.get(key) else { return None };
+    let kind = resource.kind();
+    on_key(tables, turn, kind, key, verb).ok()
+}
 
-    /// [`Machine::on_key`] for a key of any family; `None` if it is missing or of a foreign type.
-    pub(crate) fn on_found<R>(
-        &mut self,
-        turn: &mut Turn<'_>,
-        key: Key<'_>,
-        verb: impl FnOnce(&mut Self, &mut Step<'_>, &mut Resource) -> R,
-    ) -> Option<R> {
-        let Lookup::Here(resource) = turn.keys.get(key) else { return None };
-        let kind = resource.kind();
-        self.on_key(turn, kind, key, verb).ok()
-    }
+/// Checks a key in the tick. Of very many expired holds it ends a part, and the tick comes back.
+pub(crate) fn on_found_in_part(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    key: Key<'_>,
+) -> Option<()> {
+    let Lookup::Here(resource) = turn.keys.get(key) else { return None };
+    let kind = resource.kind();
+    let most = tables.wide_at_once.min(AT_ONCE);
+    on_key_alone(tables, turn, kind, key, most, |_, _| ()).ok()?;
+    grantable::grant_ready_groups(tables, turn);
+    Some(())
+}
 
-    /// Checks a key in the tick. Of very many expired holds it ends a part, and the tick comes back.
-    pub(crate) fn on_found_in_part(&mut self, turn: &mut Turn<'_>, key: Key<'_>) -> Option<()> {
-        let Lookup::Here(resource) = turn.keys.get(key) else { return None };
-        let kind = resource.kind();
-        let most = self.wide_at_once.min(AT_ONCE);
-        self.on_key_alone(turn, kind, key, most, |_, _, _| ()).ok()?;
-        self.grant_ready_groups(turn);
-        Some(())
-    }
-
+impl Step<'_> {
     /// Updates the index entry of a changed resource and notes the record of its new state.
-    pub(crate) fn note_state(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
-        self.settle(step.key, resource);
-        let now = Clocks { mono: step.now.mono, lease: step.lease };
-        let info = StepInfo { granted: step.granted, spent: core::mem::take(&mut step.spent) };
-        let level = self.level;
-        step.fx.record(step.key, |out| record::encode_step(resource, now, level, &info, out));
-        step.dirty = false;
-        step.changed = true;
+    pub(crate) fn note_state(&mut self, resource: &mut Resource) {
+        self.tables.settle(self.key, resource);
+        let now = Clocks { mono: self.now.mono, lease: self.lease };
+        let info = StepInfo { granted: self.granted, spent: core::mem::take(&mut self.spent) };
+        let level = self.tables.level;
+        self.fx.record(self.key, |out| record::encode_step(resource, now, level, &info, out));
+        self.dirty = false;
+        self.changed = true;
     }
 }

@@ -24,24 +24,25 @@ pub(super) fn text(state: &State, sections: &[&[u8]]) -> String {
     for (db, keys) in state.keys.databases() {
         section("keyspace", "", &[(&format!("db{db}"), &format!("keys={keys},expires=0"))]);
     }
-    let (machine, waits) = (&state.machine, state.machine.waits());
+    let tables = state.machine.tables();
+    let waits = &tables.waits;
     let (waiters_blocked, waiters_queued) = waits.count();
-    let armed = machine.leases().armed() + waits.timeouts.armed() + waits.graces.armed();
-    let counters = machine.counters();
+    let armed = tables.leases.armed() + waits.timeouts.armed() + waits.graces.armed();
+    let counters = &tables.counters;
     let fields: [(&str, &dyn Display); 25] = [
         ("version", &env!("CARGO_PKG_VERSION")),
-        ("held_locks", &machine.leases().held()),
-        ("leased_permits", &machine.leases().permits()),
-        ("keys_entered", &machine.leases().len()),
+        ("held_locks", &tables.leases.held()),
+        ("leased_permits", &tables.leases.permits()),
+        ("keys_entered", &tables.leases.len()),
         ("armed_deadlines", &armed),
-        ("last_token", &machine.tokens().last()),
-        ("requests_remembered", &machine.spent().len()),
+        ("last_token", &tables.tokens.last()),
+        ("requests_remembered", &tables.spent.len()),
         ("waiters_blocked", &waiters_blocked),
         ("waiters_queued", &waiters_queued),
         ("longest_queue", &waits.longest()),
         ("parked_clients", &blocked),
-        ("connections_watched", &machine.connections().len()),
-        ("grants_in_flight", &machine.in_flight()),
+        ("connections_watched", &tables.connections.len()),
+        ("grants_in_flight", &tables.in_flight.len()),
         // The fake tells the machine at once.
         ("notices_pending", &0),
         ("grants_at_once", &counters.grants_at_once),
@@ -57,11 +58,11 @@ pub(super) fn text(state: &State, sections: &[&[u8]]) -> String {
         ("unclaimed", &counters.unclaimed),
     ];
     section("dlock", "dlock_", &fields);
-    let quarantine = machine.quarantine_left(state.now().mono);
+    let quarantine = tables.regime.quarantine_left(state.now().mono);
     section("dlock_keys", "dlock_", &[("quarantine_left_ms", &quarantine)]);
     let is_asked = |asked: &&[u8]| [&b"dlock"[..], b"dlock_latency"].contains(asked);
     if sections.is_empty() || sections.iter().any(is_asked) {
-        for (name, numbers) in machine.latency().lines() {
+        for (name, numbers) in tables.latency.lines() {
             let numbers: Vec<_> =
                 numbers.iter().map(|(name, number)| format!("{name}={number}")).collect();
             // Writing to memory does not fail.

@@ -3,6 +3,7 @@
 use dlock_core::effects::{Effects, Outcome};
 use dlock_core::key::Key;
 use dlock_core::kind::Kind;
+use dlock_core::machine::{Fact, ServerEvent};
 use dlock_core::queues::waiter::WaiterId;
 use dlock_core::state::hold::NO_CLIENT;
 use dlock_core::store::{Lookup, Store as _};
@@ -42,10 +43,10 @@ impl State {
             return Some(self.general(client, name, args));
         };
         // It may have been taken for dead.
-        if self.machine.connections().is_unresponsive(client) {
+        if self.machine.tables().connections.is_unresponsive(client) {
             self.step(|machine, turn| {
-                machine.mark_active(turn, client);
-                machine.drain_some(turn);
+                machine.event(turn, ServerEvent::ClientActive(client));
+                machine.event(turn, ServerEvent::Drained);
             });
         }
         match dlock_wire::parse(row.id, args) {
@@ -73,10 +74,10 @@ impl State {
     fn log(&mut self, call: Log) -> Resp {
         let mut reply = Resp::default();
         match call {
-            Log::Get { count } => self.machine.log().write(count, &mut reply),
-            Log::Len => (self.machine.log().len() as u64).write(&mut reply),
+            Log::Get { count } => self.machine.tables().log.write(count, &mut reply),
+            Log::Len => (self.machine.tables().log.len() as u64).write(&mut reply),
             Log::Reset => {
-                self.machine.reset_log();
+                self.machine.learn(Fact::LogReset);
                 return Resp::ok();
             }
         }
@@ -142,7 +143,7 @@ impl State {
                 connection.is_blocked = false;
                 connection.send(reply(outcome));
                 if outcome.is_grant() {
-                    self.machine.delivered(waiter);
+                    self.machine.learn(Fact::Delivered(waiter));
                 }
             }
             None if outcome.is_grant() => self.undelivered.push_back(waiter),

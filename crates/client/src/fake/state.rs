@@ -7,9 +7,10 @@ use dlock_core::effects::{Effects, Outcome};
 use dlock_core::events::lost::Lost;
 use dlock_core::events::tick::Progress;
 use dlock_core::key::Key;
-use dlock_core::machine::{Machine, Settings};
+use dlock_core::machine::{Fact, Machine, ServerEvent};
 use dlock_core::queues::waiter::{HashKeys, WaiterId};
 use dlock_core::regime::Gate;
+use dlock_core::settings::Settings;
 use dlock_core::state::hold::NO_CLIENT;
 use dlock_core::time::Now;
 use dlock_core::turn::{Caller, Turn};
@@ -110,8 +111,8 @@ impl State {
         }
         self.parked.retain(|_, client| *client != id);
         self.step(|machine, turn| {
-            machine.client_departs(turn, id);
-            machine.drain_some(turn);
+            machine.event(turn, ServerEvent::ClientGone(id));
+            machine.event(turn, ServerEvent::Drained);
         });
     }
 
@@ -124,9 +125,9 @@ impl State {
     /// Loses the keys and all that the machine knows but the last token, which a real one takes from the wall clock.
     pub(super) fn restart(&mut self) {
         self.kill_connections();
-        let token = self.machine.tokens().last();
+        let token = self.machine.tables().tokens.last();
         self.machine = machine();
-        self.machine.learn_token(token);
+        self.machine.learn(Fact::Token(token));
         self.keys = Keys::default();
         self.undelivered.clear();
     }
@@ -143,10 +144,10 @@ impl State {
     pub(super) fn delete(&mut self, db: u32, name: &[u8]) -> bool {
         let key = Key { db, name };
         let Some(value) = self.keys.take(key) else { return false };
-        let lost = Lost::of(&value, key, self.machine.spent().prints());
+        let lost = Lost::of(&value, key, self.machine.tables().spent.prints());
         self.step(|machine, turn| {
-            machine.unlinked(turn, key, Some(lost));
-            machine.drain_some(turn);
+            machine.event(turn, ServerEvent::Unlinked(key, Some(lost)));
+            machine.event(turn, ServerEvent::Drained);
         });
         true
     }
@@ -160,7 +161,9 @@ impl State {
         let mut progress = Progress::More;
         while progress == Progress::More {
             while let Some(waiter) = self.undelivered.pop_front() {
-                self.step(|machine, turn| machine.undelivered(turn, waiter));
+                self.step(|machine, turn| {
+                    machine.event(turn, ServerEvent::Undelivered(waiter));
+                });
             }
             self.step(|machine, turn| progress = machine.tick(turn, Gate::Open, AT_ONCE));
         }
@@ -193,8 +196,8 @@ impl State {
         let now = self.now();
         let mut fx = std::mem::take(&mut self.effects);
         fx.clear();
-        self.machine.observe(now.mono, false);
-        self.machine.set_gate(Gate::Open, now.mono);
+        self.machine.learn(Fact::Paused(false, now.mono));
+        self.machine.learn(Fact::Gate(Gate::Open, now.mono));
         run(&mut self.machine, &mut Turn { keys: &mut self.keys, now, caller, fx: &mut fx });
         self.perform(caller.client, &mut fx);
         let reply = fx.reply.take();

@@ -2,9 +2,10 @@
 
 use dlock_core::effects::{Effects, Outcome};
 use dlock_core::key::Key;
-use dlock_core::machine::{Machine, Settings};
+use dlock_core::machine::{Fact, Machine};
 use dlock_core::queues::waiter::{HashKeys, WaiterId};
 use dlock_core::regime::Gate;
+use dlock_core::settings::Settings;
 use dlock_core::state::resource::Resource;
 use dlock_core::store::{Lookup, Reach, Store};
 use dlock_core::time::{Instant, Now};
@@ -100,8 +101,8 @@ impl World {
             ..Settings::default()
         };
         let mut machine = Machine::new(HashKeys(1, 2), settings);
-        machine.observe(NOW.mono, false);
-        machine.set_gate(Gate::Open, NOW.mono);
+        machine.learn(Fact::Paused(false, NOW.mono));
+        machine.learn(Fact::Gate(Gate::Open, NOW.mono));
         let (keys, fx) = (Keys::default(), Effects::default());
         Self { machine, keys, fx, records: false, costs: Vec::new(), total: 0 }
     }
@@ -114,8 +115,8 @@ impl World {
             Wait::Block => (Some(0), None),
             Wait::Queue => (None, Some(3_600_000)),
         };
-        let looks = self.machine.searched();
-        let cut = self.machine.counters().deadlock_searches_cut;
+        let looks = self.machine.tables().searched;
+        let cut = self.machine.tables().counters.deadlock_searches_cut;
         let start = std::time::Instant::now();
         if let &[key] = &names[..] {
             let call = Acquire { block_ms, queue_ms, ..Acquire::new(key, &name) };
@@ -129,8 +130,8 @@ impl World {
             self.total += nanos;
             self.costs.push(Cost {
                 nanos,
-                looks: self.machine.searched() - looks,
-                is_cut: self.machine.counters().deadlock_searches_cut > cut,
+                looks: self.machine.tables().searched - looks,
+                is_cut: self.machine.tables().counters.deadlock_searches_cut > cut,
             });
         }
         match &self.fx.reply {
@@ -161,7 +162,7 @@ impl World {
         }
         let woken: Vec<WaiterId> = self.fx.wakes.iter().map(|wake| wake.waiter).collect();
         for &waiter in &woken {
-            self.machine.delivered(waiter);
+            self.machine.learn(Fact::Delivered(waiter));
         }
         woken
     }

@@ -4,11 +4,11 @@ use super::budget::Budget;
 use crate::ids::{ALONE, QueueId};
 use crate::key::Key;
 use crate::kind::Kind;
-use crate::machine::Machine;
 use crate::queues::WaitQueues;
 use crate::queues::waiter::Demand;
 use crate::state::resource::{Body, Resource};
 use crate::store::Lookup;
+use crate::tables::Tables;
 use crate::time::Now;
 use crate::turn::Turn;
 use alloc::vec::Vec;
@@ -45,7 +45,7 @@ pub(super) struct Holders {
 impl Holders {
     /// The holders that keep the caller from a key that its call names, read from the key itself.
     pub(super) fn of_key(
-        machine: &Machine,
+        tables: &Tables,
         turn: &mut Turn<'_>,
         caller: &[u8],
         target: Target<'_>,
@@ -56,21 +56,21 @@ impl Holders {
         if resource.kind() != kind {
             return Self::default();
         }
-        let lease = machine.lease_time(turn.now.mono);
+        let lease = tables.regime.lease(turn.now.mono);
         let seen = resource.holds().take_while(|_| budget.spend(1));
         let others = seen.filter(|(id, hold)| {
             let conflicts = *id == ALONE || demand == Demand::Rw(Mode::Write);
-            conflicts && *hold.owner != *caller && machine.hold_ends(resource, hold, lease) > lease
+            conflicts && *hold.owner != *caller && tables.hold_ends(resource, hold, lease) > lease
         });
         let others = others.map(|(_, hold)| &hold.owner);
         let mut is_held = false;
         let others = others.inspect(|_| is_held = true);
         // An owner that waits for nothing leads nowhere.
-        let leading = others.filter(|owner| machine.waits().waits_anywhere(owner));
+        let leading = others.filter(|owner| tables.waits.waits_anywhere(owner));
         let owners = leading.map(|owner| owner.to_vec()).collect();
         Self {
-            has_it: has_it(machine, resource, turn.now, caller, demand),
-            goes_first: goes_first(machine, resource, turn.now, caller, demand),
+            has_it: has_it(tables, resource, turn.now, caller, demand),
+            goes_first: goes_first(tables, resource, turn.now, caller, demand),
             is_held,
             owners,
         }
@@ -118,24 +118,24 @@ impl Holders {
 
 /// Whether `owner` already has a hold in force that satisfies its demand.
 pub(super) fn has_it(
-    machine: &Machine,
+    tables: &Tables,
     resource: &Resource,
     now: Now,
     owner: &[u8],
     demand: Demand,
 ) -> bool {
-    let lease = machine.lease_time(now.mono);
+    let lease = tables.regime.lease(now.mono);
     let id = match (&resource.body, demand) {
         (Body::Rw(rw), Demand::Rw(mode)) => rw.find(owner, mode),
         _ => Some(ALONE),
     };
     let hold = id.and_then(|id| resource.hold(id)).filter(|hold| *hold.owner == *owner);
-    hold.is_some_and(|hold| machine.hold_ends(resource, hold, lease) > lease)
+    hold.is_some_and(|hold| tables.hold_ends(resource, hold, lease) > lease)
 }
 
 /// Whether `owner` goes in front of the waiters, through a hold in force in the other mode.
 pub(super) fn goes_first(
-    machine: &Machine,
+    tables: &Tables,
     resource: &Resource,
     now: Now,
     owner: &[u8],
@@ -146,5 +146,5 @@ pub(super) fn goes_first(
         Demand::Rw(Mode::Write) => Mode::Read,
         _ => return false,
     };
-    has_it(machine, resource, now, owner, Demand::Rw(other))
+    has_it(tables, resource, now, owner, Demand::Rw(other))
 }

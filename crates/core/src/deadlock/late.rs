@@ -17,9 +17,9 @@ use super::refusal::Spot;
 use super::search::is_out_of_this;
 use crate::ids::{OwnerSlot, QueueId, WaiterSlot};
 use crate::kind::Kind;
-use crate::machine::Machine;
 use crate::queues::waiter::{Demand, Queue, Waiter};
 use crate::slab::SlabId;
+use crate::tables::Tables;
 use crate::time::{Instant, Millis, Now};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -126,7 +126,7 @@ enum Next {
     Queue,
 }
 
-impl Machine {
+impl Tables {
     /// Number of calls whose search for a cycle was cut and that no round has covered since, and the age of the oldest,
     /// in milliseconds.
     pub fn deadlocks_unchecked(&self, now: Instant) -> (u64, Millis) {
@@ -135,93 +135,93 @@ impl Machine {
         let age = oldest.map_or(0, |since| now.0.saturating_sub(since.0) / 1_000);
         (cut.count + covered.count, age)
     }
+}
 
-    /// The search of a call was cut.
-    pub(super) fn note_cut(&mut self, now: Instant) {
-        if self.searches_late() {
-            self.late.cut.add(Cut { count: 1, since: Some(now) });
-            self.late.is_urgent = true;
-        }
-    }
-
-    pub(super) fn searches_late(&self) -> bool {
-        self.settings.deadlock_detection
-            && self.settings.deadlock_recheck_ms > 0
-            && self.regime.is_primary()
-    }
-
-    /// A path that came back does not lead back any more. So the round may have missed a cycle behind it: it counts as
-    /// not whole.
-    pub(super) fn doubt_round(&mut self) {
-        self.late.seen = None;
-        if let Some(round) = &mut self.late.round {
-            round.is_unsure = true;
-        }
-    }
-
-    /// Rests after `looks` looks.
-    pub(super) fn rest_after(&mut self, looks: usize, now: Instant) {
-        self.late.rests_until = Instant(now.0 + looks as u64 * REST_US);
-    }
-
-    /// When the tick continues to search; `None` while there is nothing to search, or a cycle waits for the gate.
-    pub(crate) fn next_search(&self) -> Option<Instant> {
-        let late = &self.late;
-        if !self.searches_late() || late.found.is_some() {
-            return None;
-        }
-        if late.round.is_some() || late.is_urgent {
-            return Some(late.rests_until);
-        }
-        let has_changed = late.seen != Some(self.waits.changes()) && !self.waits.is_empty();
-        (has_changed || late.cut.count > 0).then_some(late.next_round.max(late.rests_until))
-    }
-
-    /// Does one piece of the search in the tick; `false` if there is nothing to do now.
-    pub(crate) fn search_late(&mut self, now: Now) -> bool {
-        if !self.searches_late() {
-            self.late = LateSearch::default();
-            return false;
-        }
-        if self.next_search().is_none_or(|at| at > now.mono) {
-            return false;
-        }
-        let mut late = core::mem::take(&mut self.late);
-        let mut round = late.round.take().unwrap_or_else(|| {
-            late.is_urgent = false;
-            late.next_round = now.mono + self.settings.deadlock_recheck_ms;
-            late.covered.add(core::mem::take(&mut late.cut));
-            Round::new(self, now.mono)
-        });
-        let most = PIECE * self.wide_at_once;
-        let (mut looks, mut is_over) = (0, false);
-        while looks < most && late.found.is_none() && !is_over {
-            looks += 1;
-            (late.found, is_over) = round.step(self, now);
-        }
-        if is_over {
-            let covered = core::mem::take(&mut late.covered);
-            if round.is_unsure {
-                late.cut.add(covered);
-            } else {
-                late.seen = Some(round.changes);
-            }
-        } else {
-            late.round = Some(round);
-        }
-        self.searched += looks as u64;
-        self.late = late;
-        self.rest_after(looks, now.mono);
-        true
+/// The search of a call was cut.
+pub(super) fn note_cut(tables: &mut Tables, now: Instant) {
+    if searches_late(tables) {
+        tables.late.cut.add(Cut { count: 1, since: Some(now) });
+        tables.late.is_urgent = true;
     }
 }
 
+pub(super) fn searches_late(tables: &Tables) -> bool {
+    tables.settings.deadlock_detection
+        && tables.settings.deadlock_recheck_ms > 0
+        && tables.regime.is_primary()
+}
+
+/// A path that came back does not lead back any more. So the round may have missed a cycle behind it: it counts as
+/// not whole.
+pub(super) fn doubt_round(tables: &mut Tables) {
+    tables.late.seen = None;
+    if let Some(round) = &mut tables.late.round {
+        round.is_unsure = true;
+    }
+}
+
+/// Rests after `looks` looks.
+pub(super) fn rest_after(tables: &mut Tables, looks: usize, now: Instant) {
+    tables.late.rests_until = Instant(now.0 + looks as u64 * REST_US);
+}
+
+/// When the tick continues to search; `None` while there is nothing to search, or a cycle waits for the gate.
+pub(crate) fn next_search(tables: &Tables) -> Option<Instant> {
+    let late = &tables.late;
+    if !searches_late(tables) || late.found.is_some() {
+        return None;
+    }
+    if late.round.is_some() || late.is_urgent {
+        return Some(late.rests_until);
+    }
+    let has_changed = late.seen != Some(tables.waits.changes()) && !tables.waits.is_empty();
+    (has_changed || late.cut.count > 0).then_some(late.next_round.max(late.rests_until))
+}
+
+/// Does one piece of the search in the tick; `false` if there is nothing to do now.
+pub(crate) fn search_late(tables: &mut Tables, now: Now) -> bool {
+    if !searches_late(tables) {
+        tables.late = LateSearch::default();
+        return false;
+    }
+    if next_search(tables).is_none_or(|at| at > now.mono) {
+        return false;
+    }
+    let mut late = core::mem::take(&mut tables.late);
+    let mut round = late.round.take().unwrap_or_else(|| {
+        late.is_urgent = false;
+        late.next_round = now.mono + tables.settings.deadlock_recheck_ms;
+        late.covered.add(core::mem::take(&mut late.cut));
+        Round::new(tables, now.mono)
+    });
+    let most = PIECE * tables.wide_at_once;
+    let (mut looks, mut is_over) = (0, false);
+    while looks < most && late.found.is_none() && !is_over {
+        looks += 1;
+        (late.found, is_over) = round.step(tables, now);
+    }
+    if is_over {
+        let covered = core::mem::take(&mut late.covered);
+        if round.is_unsure {
+            late.cut.add(covered);
+        } else {
+            late.seen = Some(round.changes);
+        }
+    } else {
+        late.round = Some(round);
+    }
+    tables.searched += looks as u64;
+    tables.late = late;
+    rest_after(tables, looks, now.mono);
+    true
+}
+
 impl Round {
-    fn new(machine: &Machine, begun: Instant) -> Self {
-        let words = machine.waits.owner_bound().number() as usize / 64 + 1;
+    fn new(tables: &Tables, begun: Instant) -> Self {
+        let words = tables.waits.owner_bound().number() as usize / 64 + 1;
         Self {
             begun,
-            changes: machine.waits.changes(),
+            changes: tables.waits.changes(),
             next_queue: QueueId::FIRST,
             path: Vec::new(),
             reached: alloc::vec![0; words],
@@ -232,29 +232,29 @@ impl Round {
     }
 
     /// Looks at one thing. Returns owners that seem to wait for each other, and whether the round is over.
-    fn step(&mut self, machine: &Machine, now: Now) -> (Option<Vec<Spot>>, bool) {
+    fn step(&mut self, tables: &Tables, now: Now) -> (Option<Vec<Spot>>, bool) {
         let Some(frame) = self.path.last() else {
-            if self.next_queue < machine.waits.queue_bound() {
-                self.begin_queue(machine);
+            if self.next_queue < tables.waits.queue_bound() {
+                self.begin_queue(tables);
                 return (None, false);
             }
             // One at a time: to free a large map takes too long for one step.
             return (None, self.passed.pop_first().is_none());
         };
         let found = match frame.next {
-            Next::Waiter(slot) => self.inspect(machine, now, slot),
+            Next::Waiter(slot) => self.inspect(tables, now, slot),
             Next::Holder => {
-                let holder = machine.waits.holder_slot(frame.queue);
+                let holder = tables.waits.holder_slot(frame.queue);
                 self.go_to(if frame.reads { Next::Queue } else { Next::Readers(0) });
-                holder.and_then(|holder| self.reach_holder(machine, holder))
+                holder.and_then(|holder| self.reach_holder(tables, holder))
             }
             Next::Readers(from) => {
-                let reader = machine.waits.reader_from(frame.queue, from);
+                let reader = tables.waits.reader_from(frame.queue, from);
                 let next = reader.and_then(|(hash, _)| hash.checked_add(1));
                 self.go_to(next.map_or(Next::Queue, Next::Readers));
-                reader.and_then(|(_, reader)| self.reach_holder(machine, reader?))
+                reader.and_then(|(_, reader)| self.reach_holder(tables, reader?))
             }
-            Next::Queue => self.walk(machine, now),
+            Next::Queue => self.walk(tables, now),
         };
         (found, false)
     }
@@ -266,17 +266,17 @@ impl Round {
     }
 
     /// Starts at the end of the next queue.
-    fn begin_queue(&mut self, machine: &Machine) {
+    fn begin_queue(&mut self, tables: &Tables) {
         let id = self.next_queue;
         self.next_queue = id.following();
-        let Some(queue) = machine.waits.queue(id).filter(|queue| leads_anywhere(queue)) else {
+        let Some(queue) = tables.waits.queue(id).filter(|queue| leads_anywhere(queue)) else {
             return;
         };
-        if machine.waits.is_unchecked(queue) {
+        if tables.waits.is_unchecked(queue) {
             self.is_unsure = true;
             return;
         }
-        let Some(last) = machine.waits.get(queue.tail) else { return };
+        let Some(last) = tables.waits.get(queue.tail) else { return };
         let spot = Spot::of(queue.tail, last);
         self.path.push(Frame::new(OwnerSlot::NONE, queue.tail));
         if !self.begin_walk((id, false), spot, last.seq + 1) {
@@ -285,8 +285,8 @@ impl Round {
     }
 
     /// Inspects a waiter of the owner at the end of the path.
-    fn inspect(&mut self, machine: &Machine, now: Now, slot: WaiterSlot) -> Option<Vec<Spot>> {
-        let waits = &machine.waits;
+    fn inspect(&mut self, tables: &Tables, now: Now, slot: WaiterSlot) -> Option<Vec<Spot>> {
+        let waits = &tables.waits;
         let frame = self.path.last_mut()?;
         if slot == WaiterSlot::NONE {
             self.on_path.remove(&frame.owner);
@@ -303,7 +303,7 @@ impl Round {
         frame.next = Next::Waiter(waiter.next_of_owner);
         let queue = waits.queue(id).filter(|queue| leads_anywhere(queue))?;
         let has_it = waits.knows_holder(id, &waiter.owner);
-        let is_out = |waiter: &Waiter| is_out_of_this(machine, waiter, now);
+        let is_out = |waiter: &Waiter| is_out_of_this(tables, waiter, now);
         if waiter.since > self.begun || is_out(waiter) || (has_it && waiter.is_grouped()) {
             return None;
         }
@@ -347,8 +347,8 @@ impl Round {
     }
 
     /// Goes on to the next waiter of a queue.
-    fn walk(&mut self, machine: &Machine, now: Now) -> Option<Vec<Spot>> {
-        let waits = &machine.waits;
+    fn walk(&mut self, tables: &Tables, now: Now) -> Option<Vec<Spot>> {
+        let waits = &tables.waits;
         let frame = self.path.last_mut()?;
         let known = frame.at.find(waits).filter(|waiter| waiter.queue == frame.queue);
         let slot = match known {
@@ -358,7 +358,7 @@ impl Round {
         };
         let here = waits.get(slot).filter(|waiter| waiter.seq < frame.end);
         let Some(waiter) = here else {
-            self.end_walk(machine);
+            self.end_walk(tables);
             return None;
         };
         frame.at = Spot::of(slot, waiter);
@@ -368,19 +368,19 @@ impl Round {
         frame.from = waiter.seq + 1;
         let matters = if frame.reads { !reads(waiter) } else { waits.is_plural(waiter) };
         let holds = || waits.knows_holder(frame.queue, &waiter.owner);
-        if !(matters || holds()) || is_out_of_this(machine, waiter, now) {
+        if !(matters || holds()) || is_out_of_this(tables, waiter, now) {
             return None;
         }
-        self.reach(machine, waiter.owner_slot)
+        self.reach(tables, waiter.owner_slot)
     }
 
-    fn end_walk(&mut self, machine: &Machine) {
+    fn end_walk(&mut self, tables: &Tables) {
         let at = self.path.len().saturating_sub(1);
         let Some(frame) = self.path.last_mut() else { return };
         if let Some(passed) = self.passed.get_mut(&(frame.queue, frame.reads)) {
             passed.walker.take_if(|walker| *walker == at);
         }
-        let waits = &machine.waits;
+        let waits = &tables.waits;
         let next = frame.spot.find(waits).map(|waiter| waiter.next_of_owner);
         frame.next = Next::Waiter(next.unwrap_or_else(|| waits.first_of_owner(frame.owner)));
         if frame.owner == OwnerSlot::NONE {
@@ -390,18 +390,18 @@ impl Round {
 
     /// As [`Round::reach`]. A holder that waits in the same queue is left to the walk: by then, all that it waits for
     /// was reached, and a path that comes back to it is no wait of an owner for itself.
-    fn reach_holder(&mut self, machine: &Machine, owner: OwnerSlot) -> Option<Vec<Spot>> {
-        let waits = &machine.waits;
+    fn reach_holder(&mut self, tables: &Tables, owner: OwnerSlot) -> Option<Vec<Spot>> {
+        let waits = &tables.waits;
         let queue = self.path.last()?.queue;
         let name = &waits.get(waits.first_of_owner(owner))?.owner;
         let own = waits.waiter_of(queue, name).and_then(|slot| waits.get(slot));
         // A call for several keys does not wait for a key that its owner holds.
         let waits_here = own.is_some_and(|own| !own.is_grouped());
-        if waits_here { None } else { self.reach(machine, owner) }
+        if waits_here { None } else { self.reach(tables, owner) }
     }
 
     /// The owner at the end of the path waits for this one. Returns the cycle if that one is on the path.
-    fn reach(&mut self, machine: &Machine, owner: OwnerSlot) -> Option<Vec<Spot>> {
+    fn reach(&mut self, tables: &Tables, owner: OwnerSlot) -> Option<Vec<Spot>> {
         if self.path.last()?.owner == owner {
             return None;
         }
@@ -414,7 +414,7 @@ impl Round {
         if *word & bit == 0 {
             *word |= bit;
             self.on_path.insert(owner, self.path.len());
-            self.path.push(Frame::new(owner, machine.waits.first_of_owner(owner)));
+            self.path.push(Frame::new(owner, tables.waits.first_of_owner(owner)));
         }
         None
     }

@@ -7,8 +7,8 @@ use super::waiting::Waiting;
 use crate::ids::{GroupId, OwnerSlot, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
-use crate::machine::Machine;
 use crate::queues::waiter::{Demand, Waiter};
+use crate::tables::Tables;
 use crate::time::Now;
 use crate::turn::Turn;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,7 @@ struct Reached {
 
 /// One search.
 pub(super) struct Search<'a> {
-    machine: &'a Machine,
+    tables: &'a Tables,
     caller: &'a [u8],
     /// Waiters of the caller that this call removes, and those of its calls for several keys.
     leaving: BTreeSet<WaiterSlot>,
@@ -67,14 +67,14 @@ pub(super) struct Search<'a> {
 impl<'a> Search<'a> {
     /// A search that goes through the owners in `only`, or through all.
     pub(super) fn new(
-        machine: &'a Machine,
+        tables: &'a Tables,
         caller: &'a [u8],
         budget: &'a mut Budget,
         only: Option<Waiting>,
     ) -> Self {
         let root = Reached { owner: caller.into(), from: None, key: (0, Vec::new()) };
         Self {
-            machine,
+            tables,
             caller,
             leaving: BTreeSet::new(),
             leaving_groups: BTreeSet::new(),
@@ -106,10 +106,10 @@ impl<'a> Search<'a> {
             }
         }
         if how.goes_first {
-            self.heads = self.machine.waits().queue_of(target.key);
+            self.heads = self.tables.waits.queue_of(target.key);
         }
         let stays = how.own.filter(|_| how.stays).map(|(_, own)| own);
-        let holders = Holders::of_key(self.machine, turn, self.caller, target, self.budget);
+        let holders = Holders::of_key(self.tables, turn, self.caller, target, self.budget);
         if let Some(cycle) = self.look(turn.now, 0, target, stays, &holders) {
             return Some(cycle);
         }
@@ -131,12 +131,12 @@ impl<'a> Search<'a> {
         targets: impl Iterator<Item = Target<'k>> + Clone,
     ) -> Option<Cycle> {
         for target in targets.clone() {
-            if let Some(slot) = self.machine.waits().waiter_at(target.key, self.caller) {
+            if let Some(slot) = self.tables.waits.waiter_at(target.key, self.caller) {
                 self.note_leaving(slot);
             }
         }
         for target in targets {
-            let holders = Holders::of_key(self.machine, turn, self.caller, target, self.budget);
+            let holders = Holders::of_key(self.tables, turn, self.caller, target, self.budget);
             if let Some(cycle) = self.look(turn.now, 0, target, None, &holders) {
                 return Some(cycle);
             }
@@ -149,7 +149,7 @@ impl<'a> Search<'a> {
 
     /// The call with a waiter in `slot` will be over: all its waiters are removed.
     fn note_leaving(&mut self, slot: WaiterSlot) {
-        match self.machine.waits().get(slot) {
+        match self.tables.waits.get(slot) {
             Some(waiter) if waiter.is_grouped() => self.leaving_groups.insert(waiter.group),
             _ => self.leaving.insert(slot),
         };
@@ -168,12 +168,12 @@ impl<'a> Search<'a> {
     /// Reaches all owners for which the owner at `index` waits anywhere.
     fn look_from_waiters_of(&mut self, now: Now, index: usize) -> Option<Cycle> {
         let waiting = self.reached.get(index)?.owner.clone();
-        let waits = self.machine.waits();
+        let waits = &self.tables.waits;
         for (slot, waiter) in waits.waiters_of_owner(&waiting) {
             if !self.budget.spend(1) {
                 return None;
             }
-            if is_out_of_this(self.machine, waiter, now) || self.is_leaving(slot, waiter) {
+            if is_out_of_this(self.tables, waiter, now) || self.is_leaving(slot, waiter) {
                 continue;
             }
             let Some(queue) = waits.queue(waiter.queue) else { continue };
@@ -245,16 +245,16 @@ impl<'a> Search<'a> {
 
     /// Whether a flush or a swap has not been applied to the waiters of this key.
     fn is_unchecked(&self, key: Key<'_>) -> bool {
-        let waits = self.machine.waits();
+        let waits = &self.tables.waits;
         let is_unchecked = |id| waits.queue(id).is_some_and(|queue| waits.is_unchecked(queue));
         waits.has_unchecked() && waits.queue_of(key).is_some_and(is_unchecked)
     }
 
     /// Whether the caller would have to wait behind a waiter that counts: to read, behind a waiting writer.
     fn is_anybody_first(&mut self, now: Now, target: Target<'_>) -> bool {
-        let (machine, waits) = (self.machine, self.machine.waits());
+        let (tables, waits) = (self.tables, &self.tables.waits);
         let Some(queue) = waits.queue_of(target.key) else { return false };
-        let lease = machine.lease_time(now.mono);
+        let lease = tables.regime.lease(now.mono);
         let mut others = waits.walk(queue).map(|(_, waiter)| waiter);
         others.any(|waiter| {
             if !self.budget.spend(1) {
@@ -263,7 +263,7 @@ impl<'a> Search<'a> {
             let reads_too = target.reads() && waiter.ask.demand == target.demand;
             *waiter.owner != *self.caller
                 && !reads_too
-                && machine.counts(waiter)
+                && tables.counts(waiter)
                 && !waits.is_over(waiter, now.mono, lease)
         })
     }
@@ -276,11 +276,11 @@ impl<'a> Search<'a> {
         target: Target<'_>,
         behind: Option<&Waiter>,
     ) -> Vec<Vec<u8>> {
-        let (machine, waits) = (self.machine, self.machine.waits());
+        let (tables, waits) = (self.tables, &self.tables.waits);
         let Some(queue) = waits.queue_of(target.key) else { return Vec::new() };
         let is_ahead = |waiter: &Waiter| {
             behind.is_none_or(|behind| waiter.seq < behind.seq)
-                && !is_out_of_this(machine, waiter, now)
+                && !is_out_of_this(tables, waiter, now)
         };
         // The caller itself may be in front of the inspected waiter.
         let caller = self.caller;
@@ -353,7 +353,7 @@ impl<'a> Search<'a> {
             return (from > 0).then(|| self.cycle(from, key));
         }
         // An owner that waits for nothing leads nowhere.
-        let owner_slot = self.machine.waits().owner_slot_of(owner)?;
+        let owner_slot = self.tables.waits.owner_slot_of(owner)?;
         let leads_nowhere = self.only.as_ref().is_some_and(|only| !only.contains(owner_slot));
         if !leads_nowhere && self.known.insert(owner_slot) {
             self.open.push(self.reached.len());
@@ -382,9 +382,9 @@ impl<'a> Search<'a> {
 
 /// Whether this waiter can close no cycle now. Its wait or call is over, it is skipped because its connection is
 /// closed, it takes any of several keys, or it is for permits.
-pub(super) fn is_out_of_this(machine: &Machine, waiter: &Waiter, now: Now) -> bool {
-    let waits = machine.waits();
+pub(super) fn is_out_of_this(tables: &Tables, waiter: &Waiter, now: Now) -> bool {
+    let waits = &tables.waits;
     !waits.can_close_a_cycle(waiter)
         || waits.is_deserted(waiter)
-        || waits.is_over(waiter, now.mono, machine.lease_time(now.mono))
+        || waits.is_over(waiter, now.mono, tables.regime.lease(now.mono))
 }

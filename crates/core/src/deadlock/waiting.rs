@@ -3,9 +3,9 @@
 use super::budget::Budget;
 use super::holders::{Target, has_it};
 use crate::ids::{OwnerSlot, QueueId, WaiterSlot};
-use crate::machine::Machine;
 use crate::queues::WaitQueues;
 use crate::store::Lookup;
+use crate::tables::Tables;
 use crate::turn::Turn;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -51,20 +51,20 @@ impl Waiting {
     /// Whether a call of `caller` would wait for any of them, or may: also `true` if the budget ends first.
     pub(super) fn meets<'k>(
         &self,
-        machine: &Machine,
+        tables: &Tables,
         turn: &mut Turn<'_>,
         caller: &[u8],
         mut targets: impl Iterator<Item = Target<'k>>,
         budget: &mut Budget,
     ) -> bool {
-        let waits = machine.waits();
+        let waits = &tables.waits;
         let owners = self.owners.values().filter_map(|&slot| waits.get(slot));
         targets.any(|target| {
             let resource = match turn.keys.get(target.key) {
                 Lookup::Here(resource) => Some(&*resource),
                 _ => None,
             };
-            let has_it = |resource| has_it(machine, resource, turn.now, caller, target.demand);
+            let has_it = |resource| has_it(tables, resource, turn.now, caller, target.demand);
             if resource.is_some_and(has_it) {
                 // The caller does not wait for a key that it holds.
                 return false;

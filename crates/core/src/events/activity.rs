@@ -1,27 +1,29 @@
 //! Connections that are active again, or no longer: whether their waiters are served.
 
+use crate::events::keyspace;
 use crate::ids::WaiterSlot;
 use crate::kind::Kind;
-use crate::machine::Machine;
+use crate::pending::Pending;
 use crate::portions::Slots;
 use crate::slab::SlabId;
+use crate::tables::Tables;
 use crate::turn::Turn;
 
-impl Machine {
-    /// A dlock command came over `client`: its waiters count again if they were skipped.
-    pub fn mark_active(&mut self, turn: &mut Turn<'_>, client: u64) {
-        // A grant that expired before this command, and is found only now, must not mark the connection unresponsive
-        // again.
-        while self.connections.mark_active(client) && self.regime.is_primary() {
-            self.serve_waiters_of(turn, client);
-        }
+/// A dlock command came over `client`: its waiters count again if they were skipped.
+pub(crate) fn mark_active(tables: &mut Tables, turn: &mut Turn<'_>, client: u64) {
+    // A grant that expired before this command, and is found only now, must not mark the connection unresponsive
+    // again.
+    while tables.connections.mark_active(client) && tables.regime.is_primary() {
+        serve_waiters_of(tables, turn, client);
     }
+}
 
-    pub(crate) fn serve_waiters_of(&mut self, turn: &mut Turn<'_>, client: u64) {
-        self.mark_queues_dirty(client, false);
-        self.drain_dirty(turn);
-    }
+pub(crate) fn serve_waiters_of(tables: &mut Tables, turn: &mut Turn<'_>, client: u64) {
+    tables.mark_queues_dirty(client, false);
+    keyspace::drain_dirty(tables, turn);
+}
 
+impl Tables {
     /// Marks the queues dirty in which a connection has waiters: the first of them now, and the rest in the tick. With
     /// `wide_only` it leaves out queues of locks for one holder.
     pub(crate) fn mark_queues_dirty(&mut self, client: u64, wide_only: bool) {
@@ -29,12 +31,16 @@ impl Machine {
         self.pending.to_mark_dirty.push_front((client, WaiterSlot::FIRST, wide_only));
         self.mark_more_dirty();
     }
+}
 
+impl Pending {
     /// Whether some of those queues are left.
     pub(crate) fn has_queues_to_mark(&self) -> bool {
-        !self.pending.to_mark_dirty.is_empty()
+        !self.to_mark_dirty.is_empty()
     }
+}
 
+impl Tables {
     /// Continues with that; `false` if nothing is left.
     pub(crate) fn mark_more_dirty(&mut self) -> bool {
         let Some((client, from, wide_only)) = self.pending.to_mark_dirty.pop_front() else {

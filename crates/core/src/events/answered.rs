@@ -4,12 +4,12 @@
 use crate::answers::quoted;
 use crate::effects::{Effects, Fault, Outcome};
 use crate::ids::QueueId;
-use crate::machine::Machine;
 use crate::queues::waiter::{Demand, Waiter};
+use crate::tables::Tables;
 use alloc::format;
 use dlock_wire::reply::ErrorCode;
 
-impl Machine {
+impl Tables {
     /// Ends all waits of a queue, and the queue: blocked calls get the answer, queue entries without a call are
     /// removed. O(waiters).
     pub(crate) fn answer_all(&mut self, queue: QueueId, answer: &Outcome, fx: &mut Effects) {
@@ -20,7 +20,7 @@ impl Machine {
             let (db, name) = (found.db, found.name.clone());
             self.revisit_later(db, &name);
         }
-        for slot in self.waiters_of(queue) {
+        for slot in self.waits.waiters_of(queue) {
             let Some(waiter) = self.remove_waiter(slot) else { continue };
             if waiter.wait_state.is_parked() {
                 fx.wake(waiter.id, told(&waiter, answer));

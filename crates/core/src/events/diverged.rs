@@ -3,8 +3,9 @@
 use crate::divergence::{Divergence, Refused};
 use crate::effects::{Effects, Outcome};
 use crate::key::Key;
-use crate::machine::Machine;
 use crate::record::{self, DecodeError, Keyless, Level, Standing};
+use crate::regime::Regime;
+use crate::tables::Tables;
 use crate::turn::Turn;
 use alloc::vec::Vec;
 
@@ -20,99 +21,91 @@ pub enum Source {
 /// The name of records that belong to no key.
 pub const NO_KEY: Key<'_> = Key { db: 0, name: b"dlock" };
 
-impl Machine {
-    /// The level of the data, and of the records that this server writes.
-    pub fn level(&self) -> Level {
-        self.level
-    }
-
+impl Tables {
     /// Learns a level that came with data. It never goes back: the data may need it.
-    pub fn learn_level(&mut self, level: Level) {
+    pub(crate) fn learn_level(&mut self, level: Level) {
         self.level = self.level.max(level);
     }
+}
 
-    /// What is missing from the data of this server.
-    pub fn divergence(&self) -> Divergence {
-        self.regime.divergence
+/// A record or a value could not be read: this server is diverged.
+pub(crate) fn count_refused(tables: &mut Tables, why: DecodeError) {
+    tables.regime.divergence.refuse(why);
+}
+
+/// How the data stands, for servers that synchronize with this one and for its own restart.
+pub(crate) fn standing_as_sent(tables: &Tables) -> Standing {
+    let divergence = tables.regime.divergence.as_sent(tables.regime.is_primary());
+    Standing { level: tables.level, divergence }
+}
+
+/// A file is about to be loaded, in place of all data.
+pub(crate) fn begin_file(tables: &mut Tables) {
+    tables.level = Level::FIRST;
+    tables.regime.divergence = Divergence::default();
+}
+
+/// This replica has started from a file of a module before level 1. Such a module skips records that it cannot
+/// read. After a partial resynchronization the file's keys would stay as they are.
+pub(crate) fn doubt_file(tables: &mut Tables) {
+    if !tables.regime.is_primary() {
+        count_refused(tables, DecodeError::Impossible);
     }
+}
 
-    /// A record or a value could not be read: this server is diverged.
-    pub fn count_refused(&mut self, why: DecodeError) {
-        self.regime.divergence.refuse(why);
+/// The file that is being loaded stands like this.
+pub(crate) fn stand_as_file(tables: &mut Tables, standing: Standing) {
+    tables.learn_level(standing.level);
+    tables.regime.divergence.add_own(standing.divergence.total());
+}
+
+/// A full synchronization has replaced the data set by one that stands like this.
+pub(crate) fn stand_as_primary(tables: &mut Tables, standing: Standing) {
+    tables.level = standing.level;
+    tables.regime.divergence = standing.divergence;
+}
+
+/// Whether an operator has raised the level, and no record says so yet.
+pub(crate) fn wants_level(tables: &Tables) -> bool {
+    tables.settings.record_level > tables.level
+}
+
+/// In the tick of a primary: raises the level and records it, in front of all records that need it.
+pub(crate) fn raise_level(tables: &mut Tables, fx: &mut Effects) -> bool {
+    let wants = wants_level(tables);
+    if wants {
+        tables.level = tables.settings.record_level;
+        let payload = record::encode_floor(tables.tokens.last(), tables.level);
+        fx.record(NO_KEY, |out| out.extend_from_slice(&payload));
     }
+    wants
+}
 
-    /// How the data stands, for servers that synchronize with this one and for its own restart.
-    pub(crate) fn standing_as_sent(&self) -> Standing {
-        let divergence = self.regime.divergence.as_sent(self.regime.is_primary());
-        Standing { level: self.level, divergence }
+/// DLOCK.TRUST: an operator has compared the locks of this server. The reply is the number of records that were
+/// refused; 0 if it was not diverged.
+pub(crate) fn trust(tables: &mut Tables, turn: &mut Turn<'_>) {
+    let missing = tables.regime.divergence.total();
+    if forgive(tables, missing) {
+        tables.regime.tell_mark(turn.fx);
     }
+    turn.fx.reply = Some(Outcome::Count(missing.total()));
+}
 
-    /// A file is about to be loaded, in place of all data.
-    pub fn begin_file(&mut self) {
-        self.level = Level::FIRST;
-        self.regime.divergence = Divergence::default();
+/// All keys were removed when this was missing ([`Divergence::total`]). What the server missed since counts on.
+/// True: the mark has changed, and [`Regime::tell_mark`] is due, once the server may replicate.
+pub(crate) fn forgive(tables: &mut Tables, missing: Refused) -> bool {
+    let changed = tables.regime.divergence.forgive(missing);
+    if changed {
+        // Waiters were not served meanwhile.
+        tables.waits.mark_all_dirty();
     }
+    changed
+}
 
-    /// This replica has started from a file of a module before level 1. Such a module skips records that it cannot
-    /// read. After a partial resynchronization the file's keys would stay as they are.
-    pub fn doubt_file(&mut self) {
-        if !self.regime.is_primary() {
-            self.count_refused(DecodeError::Impossible);
-        }
-    }
-
-    /// The file that is being loaded stands like this.
-    pub fn stand_as_file(&mut self, standing: Standing) {
-        self.learn_level(standing.level);
-        self.regime.divergence.add_own(standing.divergence.total());
-    }
-
-    /// A full synchronization has replaced the data set by one that stands like this.
-    pub fn stand_as_primary(&mut self, standing: Standing) {
-        self.level = standing.level;
-        self.regime.divergence = standing.divergence;
-    }
-
-    /// Whether an operator has raised the level, and no record says so yet.
-    pub(crate) fn wants_level(&self) -> bool {
-        self.settings.record_level > self.level
-    }
-
-    /// In the tick of a primary: raises the level and records it, in front of all records that need it.
-    pub(crate) fn raise_level(&mut self, fx: &mut Effects) -> bool {
-        let wants = self.wants_level();
-        if wants {
-            self.level = self.settings.record_level;
-            let payload = record::encode_floor(self.tokens.last(), self.level);
-            fx.record(NO_KEY, |out| out.extend_from_slice(&payload));
-        }
-        wants
-    }
-
-    /// DLOCK.TRUST: an operator has compared the locks of this server. The reply is the number of records that were
-    /// refused; 0 if it was not diverged.
-    pub(crate) fn trust(&mut self, turn: &mut Turn<'_>) {
-        let missing = self.regime.divergence.total();
-        if self.forgive(missing) {
-            self.tell_mark(turn.fx);
-        }
-        turn.fx.reply = Some(Outcome::Count(missing.total()));
-    }
-
-    /// All keys were removed when this was missing ([`Divergence::total`]). What the server missed since counts on.
-    /// True: the mark has changed, and [`Machine::tell_mark`] is due, once the server may replicate.
-    pub fn forgive(&mut self, missing: Refused) -> bool {
-        let changed = self.regime.divergence.forgive(missing);
-        if changed {
-            // Waiters were not served meanwhile.
-            self.waits.mark_all_dirty();
-        }
-        changed
-    }
-
+impl Regime {
     /// Records what is missing now.
     pub fn tell_mark(&self, fx: &mut Effects) {
-        let payload = record::encode_mark(self.regime.divergence.total());
+        let payload = record::encode_mark(self.divergence.total());
         fx.record(NO_KEY, |out| out.extend_from_slice(&payload));
     }
 
@@ -120,9 +113,11 @@ impl Machine {
     /// is, also if it was refused, because a later module may read it.
     pub fn own_record(&self, payload: &[u8]) -> Option<Vec<u8>> {
         let is_mark = matches!(record::keyless(payload), Ok(Some(Keyless::Mark(_))));
-        is_mark.then(|| record::encode_mark(self.regime.divergence.total()))
+        is_mark.then(|| record::encode_mark(self.divergence.total()))
     }
+}
 
+impl Tables {
     /// What an AOF rewrite without an RDB preamble must be followed by, because such a file has only keys: the largest
     /// token with the level, and what is missing.
     pub fn records_beside(&self, wall_us: u64) -> Vec<Vec<u8>> {

@@ -7,110 +7,119 @@
 use crate::effects::{Effects, Event};
 use crate::key::Key;
 use crate::kind::Kind;
-use crate::machine::Machine;
+use crate::pending::Pending;
 use crate::pending::removed::{Broken, Deleted};
 use crate::portions::{AT_ONCE, PART};
+use crate::settings::Settings;
 use crate::spent::{Print, RequestKey, Use};
 use crate::state::holds::Holds;
 use crate::state::resource::{Body, Resource};
 use crate::subject::{Subjects, subject};
+use crate::tables::Tables;
 use crate::turn::{Step, Turn};
 use dlock_wire::message::Event as Message;
 
-impl Machine {
+impl Tables {
     /// Tells that the value of `key` was deleted: some messages now, the rest in the tick.
     pub(crate) fn tell_deleted(&mut self, fx: &mut Effects, key: Key<'_>, subjects: Subjects) {
         let mut deleted = Deleted { db: key.db, name: key.name.into(), subjects };
-        if self.tell_some(fx, &mut deleted) {
+        if tell_some(self, fx, &mut deleted) {
             self.pending.deleted.push_back(deleted);
         }
     }
+}
 
-    /// Returns whether more is to be told.
-    fn tell_some(&self, fx: &mut Effects, deleted: &mut Deleted) -> bool {
-        let key = Key { db: deleted.db, name: &deleted.name };
-        let is_primary = self.regime.is_primary();
-        if is_primary {
-            for subject in deleted.subjects.by_ref().take(AT_ONCE.min(self.wide_at_once)) {
-                fx.message(Message::Deleted, key, subject);
-            }
+/// Returns whether more is to be told.
+fn tell_some(tables: &Tables, fx: &mut Effects, deleted: &mut Deleted) -> bool {
+    let key = Key { db: deleted.db, name: &deleted.name };
+    let is_primary = tables.regime.is_primary();
+    if is_primary {
+        for subject in deleted.subjects.by_ref().take(AT_ONCE.min(tables.wide_at_once)) {
+            fx.message(Message::Deleted, key, subject);
         }
-        is_primary && !deleted.subjects.is_empty()
     }
+    is_primary && !deleted.subjects.is_empty()
+}
 
+impl Step<'_> {
     /// Ends the holds of all readers of a key, if they are very many. Returns their number. The caller hands off.
-    pub(crate) fn break_readers(&mut self, step: &mut Step<'_>, resource: &mut Resource) -> usize {
+    pub(crate) fn break_readers(&mut self, resource: &mut Resource) -> usize {
         let count = resource.others().map_or(0, Holds::len);
-        if count <= self.wide_at_once {
+        if count <= self.tables.wide_at_once {
             return 0;
         }
-        if step.dirty {
+        if self.dirty {
             // Noted as a record of its own: a replica must find in the value exactly the readers that are broken now.
-            self.note_state(step, resource);
+            self.note_state(resource);
         }
         let key_id = resource.key_id;
         let Body::Rw(rw) = &mut resource.body else { return 0 };
         let readers = rw.readers.take_all();
         for (id, hold) in readers.iter() {
-            self.observe_broken(step.now, step.key, id, hold, step.caller.client);
-            self.unbind(self.leases.hold_ref(key_id, id), hold);
+            self.tables.observe_broken(self.now, self.key, id, hold, self.caller.client);
+            self.tables.connections.unbind_hold(self.tables.leases.hold_ref(key_id, id), hold);
         }
-        self.note_broken(step.key, readers);
-        self.counters.broken += count as u64;
-        if let Some(queue) = self.waits.queue_of(step.key) {
-            self.waits.forget_readers(queue);
+        self.tables.pending.note_broken(self.key, readers);
+        self.tables.counters.broken += count as u64;
+        if let Some(queue) = self.tables.waits.queue_of(self.key) {
+            self.tables.waits.forget_readers(queue);
         }
-        step.dirty = true;
+        self.dirty = true;
         count
     }
-
-    /// A record has replaced the state of a key, and with it very many readers, which its primary has broken.
-    pub(crate) fn replaced(&mut self, key: Key<'_>, before: Holds, now: &Resource) {
-        let is_later = |id| before.last_id().is_none_or(|last| id > last);
-        // The present readers came later. Otherwise it is the same value again.
-        if now.others().and_then(Holds::first_id).is_none_or(is_later) {
-            self.note_broken(key, before);
-        }
+}
+/// A record has replaced the state of a key, and with it very many readers, which its primary has broken.
+pub(crate) fn replaced(tables: &mut Tables, key: Key<'_>, before: Holds, now: &Resource) {
+    let is_later = |id| before.last_id().is_none_or(|last| id > last);
+    // The present readers came later. Otherwise it is the same value again.
+    if now.others().and_then(Holds::first_id).is_none_or(is_later) {
+        tables.pending.note_broken(key, before);
     }
+}
 
+impl Pending {
     fn note_broken(&mut self, key: Key<'_>, readers: Holds) {
         let (db, name) = (key.db, key.name.into());
-        self.pending.broken.push_back(Broken { db, name, readers });
+        self.broken.push_back(Broken { db, name, readers });
     }
+}
 
-    /// Does a piece of what is left to do for holds that are gone; `false` if there is nothing.
-    pub(crate) fn drain_removed(&mut self, turn: &mut Turn<'_>) -> bool {
-        if let Some(mut deleted) = self.pending.deleted.pop_front() {
-            if self.tell_some(turn.fx, &mut deleted) {
-                self.pending.deleted.push_front(deleted);
-            }
-            return true;
+/// Does a piece of what is left to do for holds that are gone; `false` if there is nothing.
+pub(crate) fn drain_removed(tables: &mut Tables, turn: &mut Turn<'_>) -> bool {
+    if let Some(mut deleted) = tables.pending.deleted.pop_front() {
+        if tell_some(tables, turn.fx, &mut deleted) {
+            tables.pending.deleted.push_front(deleted);
         }
-        let Some(mut broken) = self.pending.broken.pop_front() else { return false };
-        let lease = self.regime.lease(turn.now.mono);
-        let prints = self.spent.prints();
-        for _ in 0..PART.min(self.wide_at_once) {
-            let Some((id, hold)) = broken.readers.pop_first() else { return true };
-            let key = broken.key();
-            self.note_over(prints.of_hold(key, Kind::Rw, id, &hold), lease);
-            if self.regime.is_primary() {
-                turn.fx.note(key, Event::Break);
-                if let Some(subject) = subject(id, &hold) {
-                    turn.fx.message(Message::Broken, key, subject);
-                }
-            }
-        }
-        if !broken.readers.is_empty() {
-            self.pending.broken.push_front(broken);
-        }
-        true
+        return true;
     }
+    let Some(mut broken) = tables.pending.broken.pop_front() else { return false };
+    let lease = tables.regime.lease(turn.now.mono);
+    let prints = tables.spent.prints();
+    for _ in 0..PART.min(tables.wide_at_once) {
+        let Some((id, hold)) = broken.readers.pop_first() else { return true };
+        let key = broken.key();
+        tables.note_over(prints.of_hold(key, Kind::Rw, id, &hold), lease);
+        if tables.regime.is_primary() {
+            turn.fx.note(key, Event::Break);
+            if let Some(subject) = subject(id, &hold) {
+                turn.fx.message(Message::Broken, key, subject);
+            }
+        }
+    }
+    if !broken.readers.is_empty() {
+        tables.pending.broken.push_front(broken);
+    }
+    true
+}
 
+impl Pending {
     /// Whether something is left to do for holds that are gone.
     pub(crate) fn has_removed(&self) -> bool {
-        !(self.pending.deleted.is_empty() && self.pending.broken.is_empty())
+        !(self.deleted.is_empty() && self.broken.is_empty())
     }
+}
 
+impl Tables {
     /// Number of values for whose holds something is left to do, and one for memory that is not freed.
     pub fn removed_values(&self) -> usize {
         self.pending.deleted.len() + self.pending.broken.len() + usize::from(self.has_debris())
@@ -119,15 +128,17 @@ impl Machine {
     /// What a request did to a broken reader.
     pub(crate) fn find_broken(&self, key: Key<'_>, name: RequestKey<'_>) -> Option<Use> {
         let broken = self.pending.broken.iter().filter(|broken| broken.key() == key);
-        broken.filter(|_| self.remembers_requests()).find_map(|broken| broken.find(name))
+        broken.filter(|_| self.settings.remembers_requests()).find_map(|broken| broken.find(name))
     }
 
     /// The requests of all broken readers, by fingerprint.
     pub(crate) fn requests_of_broken(&self) -> impl Iterator<Item = (Print, Use)> {
-        let broken = self.pending.broken.iter().filter(|_| self.remembers_requests());
+        let broken = self.pending.broken.iter().filter(|_| self.settings.remembers_requests());
         broken.flat_map(|broken| broken.requests(self.spent.prints()))
     }
+}
 
+impl Settings {
     /// Whether requests are remembered at all.
     pub(crate) fn remembers_requests(&self) -> bool {
         let limits = self.request_limits();

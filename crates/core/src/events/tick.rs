@@ -1,14 +1,26 @@
 //! The tick: work without a call.
 
+use crate::deadlock::late;
+use crate::deadlock::refusal;
+use crate::events::disconnect;
+use crate::events::diverged;
+use crate::events::flush;
+use crate::events::former;
+use crate::events::keyspace;
+use crate::events::removed;
+use crate::events::replay;
 use crate::ids::KeyId;
 use crate::key::Key;
 use crate::kind::Kind;
-use crate::machine::Machine;
 use crate::observe::GivesUp;
+use crate::observe::giving_up;
+use crate::ops::multi::grantable;
 use crate::portions::{AT_ONCE, PART};
 use crate::regime::Gate;
 use crate::store::{Lookup, Reach};
+use crate::tables::Tables;
 use crate::time::{Instant, LeaseInstant, Now};
+use crate::turn;
 use crate::turn::Turn;
 use crate::wheel::Step;
 use core::iter;
@@ -74,234 +86,243 @@ impl Task {
     }
 }
 
-impl Machine {
-    /// Does up to `budget` pieces of work: waits that timed out, queue entries whose grace elapsed, expired leases and
-    /// their hand-offs.
-    ///
-    /// Unless the gate is open, only waits time out: everything else is a write. Under [`Gate::Unknown`] the caller
-    /// then checks [`Machine::wants_to_write`], asks the server, and calls again.
-    pub fn tick(&mut self, turn: &mut Turn<'_>, gate: Gate, budget: usize) -> Progress {
-        self.set_gate(gate, turn.now.mono);
-        let begun = self.waits.moves();
-        for _ in 0..budget {
-            self.pieces = self.pieces.wrapping_add(1);
-            if !Task::in_order(self.pieces).any(|task| self.may_run(task) && self.run(task, turn)) {
-                return Progress::Done;
-            }
-            if self.has_done_enough(turn.fx, begun) {
-                break;
-            }
+/// Does up to `budget` pieces of work: waits that timed out, queue entries whose grace elapsed, expired leases and
+/// their hand-offs.
+///
+/// Unless the gate is open, only waits time out: everything else is a write. Under [`Gate::Unknown`] the caller
+/// then checks [`Tables::wants_to_write`], asks the server, and calls again.
+pub(crate) fn tick(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    gate: Gate,
+    budget: usize,
+) -> Progress {
+    tables.regime.set_gate(gate, turn.now.mono);
+    let begun = tables.waits.moves();
+    for _ in 0..budget {
+        tables.pieces = tables.pieces.wrapping_add(1);
+        if !Task::in_order(tables.pieces)
+            .any(|task| may_run(tables, task) && run(tables, task, turn))
+        {
+            return Progress::Done;
         }
-        Progress::More
-    }
-
-    /// Whether a kind of work writes in this role: then it needs an open gate.
-    fn writes(&self, task: Task) -> bool {
-        match task {
-            Task::EndWait | Task::Search | Task::Reclaim => false,
-            Task::Check => self.regime.is_primary(),
-            Task::BeginService | Task::Expire | Task::Serve | Task::Depart | Task::EndLease => true,
+        if tables.waits.has_done_enough(turn.fx, begun) {
+            break;
         }
     }
+    Progress::More
+}
 
-    fn may_run(&self, task: Task) -> bool {
-        self.regime.may_end() || !self.writes(task)
+/// Whether a kind of work writes in this role: then it needs an open gate.
+fn writes(tables: &Tables, task: Task) -> bool {
+    match task {
+        Task::EndWait | Task::Search | Task::Reclaim => false,
+        Task::Check => tables.regime.is_primary(),
+        Task::BeginService | Task::Expire | Task::Serve | Task::Depart | Task::EndLease => true,
     }
+}
 
-    /// Does one piece of work of this kind; `false` if nothing of it is due.
-    fn run(&mut self, task: Task, turn: &mut Turn<'_>) -> bool {
-        match task {
-            Task::EndWait => self.run_out_one(turn),
-            Task::BeginService => {
-                self.end_quarantine(turn.now)
-                    || self.raise_level(turn.fx)
-                    || self.advance_epoch(turn)
-            }
-            Task::Expire => self.end_grace_of_one(turn) || self.end_awaited_lease(turn),
-            Task::Serve => {
-                self.revisit_one(turn)
-                    || self.drain_one(turn)
-                    || self.mark_more_dirty()
-                    || self.grant_leftover(turn)
-                    || self.tell_cycle(turn)
-            }
-            Task::Check => self.check_next_queue(turn) || self.drain_removed(turn),
-            Task::Depart => self.process_one_left_behind(turn),
-            Task::EndLease => self.end_lease_of_one(turn),
-            Task::Search => self.search_late(turn.now),
-            Task::Reclaim => self.answer_former(turn.fx) || self.reclaim_some(turn.now),
+fn may_run(tables: &Tables, task: Task) -> bool {
+    tables.regime.may_end() || !writes(tables, task)
+}
+
+/// Does one piece of work of this kind; `false` if nothing of it is due.
+fn run(tables: &mut Tables, task: Task, turn: &mut Turn<'_>) -> bool {
+    match task {
+        Task::EndWait => run_out_one(tables, turn),
+        Task::BeginService => {
+            end_quarantine(tables, turn.now)
+                || diverged::raise_level(tables, turn.fx)
+                || replay::advance_epoch(tables, turn)
         }
-    }
-
-    /// When a kind of work has something to do next; `None` if nothing will happen by itself.
-    fn due_at(&self, task: Task, now: Now) -> Option<Instant> {
-        let at_once = |is_due: bool| is_due.then_some(now.mono);
-        if self.writes(task) && !self.regime.is_primary() {
-            return None;
+        Task::Expire => end_grace_of_one(tables, turn) || end_awaited_lease(tables, turn),
+        Task::Serve => {
+            keyspace::revisit_one(tables, turn)
+                || keyspace::drain_one(tables, turn)
+                || tables.mark_more_dirty()
+                || grantable::grant_leftover(tables, turn)
+                || refusal::tell_cycle(tables, turn)
         }
-        match task {
-            Task::EndWait => self.waits.timeouts.next().map(Instant),
-            Task::BeginService => {
-                let is_due = self.regime.has_old_entries()
-                    || self.regime.awaits_writes()
-                    || self.wants_level();
-                at_once(is_due).or_else(|| self.regime.quarantine_end())
-            }
-            Task::Expire => {
-                let grace = self.waits.graces.next().map(LeaseInstant);
-                self.on_lease_clock(grace.into_iter().chain(self.leases.next_awaited()).min(), now)
-            }
-            Task::Serve => at_once(
-                self.waits.has_dirty()
-                    || !self.pending.to_mark_dirty.is_empty()
-                    || (!self.pending.ready_groups.is_empty()
-                        && !self.regime.withholds_grants(now.mono))
-                    || self.has_found_cycle()
-                    || !self.pending.revisit.is_empty(),
-            ),
-            Task::Check => at_once(self.waits.has_unchecked() || self.has_removed()),
-            Task::Depart => at_once(self.connections.has_departed()),
-            Task::EndLease => self.on_lease_clock(self.leases.next_other(), now),
-            Task::Search => self.next_search(),
-            Task::Reclaim => self.next_reclaim(now),
+        Task::Check => {
+            flush::check_next_queue(tables, turn) || removed::drain_removed(tables, turn)
         }
+        Task::Depart => disconnect::process_one_left_behind(tables, turn),
+        Task::EndLease => end_lease_of_one(tables, turn),
+        Task::Search => late::search_late(tables, turn.now),
+        Task::Reclaim => former::answer_former(tables, turn.fx) || reclaim_some(tables, turn.now),
     }
+}
 
-    /// When the clock of leases shows this time. While it stands still the server is asked again after a while.
-    fn on_lease_clock(&self, at: Option<LeaseInstant>, now: Now) -> Option<Instant> {
-        let at = at?;
-        let clock = self.regime.clock();
-        Some(if at <= clock.at(now.mono) {
-            now.mono
-        } else if clock.is_paused() {
-            now.mono + RETRY_MS
-        } else {
-            clock.mono(at)
-        })
+/// When a kind of work has something to do next; `None` if nothing will happen by itself.
+fn due_at(tables: &Tables, task: Task, now: Now) -> Option<Instant> {
+    let at_once = |is_due: bool| is_due.then_some(now.mono);
+    if writes(tables, task) && !tables.regime.is_primary() {
+        return None;
     }
+    match task {
+        Task::EndWait => tables.waits.timeouts.next().map(Instant),
+        Task::BeginService => {
+            let is_due = tables.regime.has_old_entries()
+                || tables.regime.awaits_writes()
+                || diverged::wants_level(tables);
+            at_once(is_due).or_else(|| tables.regime.quarantine_end())
+        }
+        Task::Expire => {
+            let grace = tables.waits.graces.next().map(LeaseInstant);
+            on_lease_clock(tables, grace.into_iter().chain(tables.leases.next_awaited()).min(), now)
+        }
+        Task::Serve => at_once(
+            tables.waits.has_dirty()
+                || !tables.pending.to_mark_dirty.is_empty()
+                || (!tables.pending.ready_groups.is_empty()
+                    && !tables.regime.withholds_grants(now.mono))
+                || refusal::has_found_cycle(tables)
+                || !tables.pending.revisit.is_empty(),
+        ),
+        Task::Check => at_once(tables.waits.has_unchecked() || tables.pending.has_removed()),
+        Task::Depart => at_once(tables.connections.has_departed()),
+        Task::EndLease => on_lease_clock(tables, tables.leases.next_other(), now),
+        Task::Search => late::next_search(tables),
+        Task::Reclaim => next_reclaim(tables, now),
+    }
+}
 
+/// When the clock of leases shows this time. While it stands still the server is asked again after a while.
+fn on_lease_clock(tables: &Tables, at: Option<LeaseInstant>, now: Now) -> Option<Instant> {
+    let at = at?;
+    let clock = tables.regime.clock();
+    Some(if at <= clock.at(now.mono) {
+        now.mono
+    } else if clock.is_paused() {
+        now.mono + RETRY_MS
+    } else {
+        clock.mono(at)
+    })
+}
+
+impl Tables {
     /// Whether anything is to be done that needs an open gate.
     pub fn wants_to_write(&self, now: Now) -> bool {
-        let is_due = |task| self.due_at(task, now).is_some_and(|at| at <= now.mono);
-        Task::all().any(|task| self.writes(task) && is_due(task))
+        let is_due = |task| due_at(self, task, now).is_some_and(|at| at <= now.mono);
+        Task::all().any(|task| writes(self, task) && is_due(task))
     }
 
     /// The time of the next tick; `None` if nothing will happen by itself. `gate` is the last answer of the server.
     pub fn next_alarm(&self, now: Now, gate: Gate) -> Option<Instant> {
         let next = Task::all().filter_map(|task| {
-            let at = self.due_at(task, now)?;
+            let at = due_at(self, task, now)?;
             // The server does not report when the gate opens.
-            let is_shut = gate == Gate::Shut && self.writes(task) && at <= now.mono;
+            let is_shut = gate == Gate::Shut && writes(self, task) && at <= now.mono;
             Some(if is_shut { now.mono + RETRY_MS } else { at })
         });
         next.min()
     }
+}
 
-    /// Frees some memory that nothing refers to.
-    fn reclaim_some(&mut self, now: Now) -> bool {
-        let (lease, limits) = (self.regime.lease(now.mono), self.request_limits());
-        self.spent.drop_overdue(lease, limits, PART) || self.free_some()
+/// Frees some memory that nothing refers to.
+fn reclaim_some(tables: &mut Tables, now: Now) -> bool {
+    let (lease, limits) = (tables.regime.lease(now.mono), tables.settings.request_limits());
+    tables.spent.drop_overdue(lease, limits, PART) || former::free_some(tables)
+}
+
+fn next_reclaim(tables: &Tables, now: Now) -> Option<Instant> {
+    if tables.pending.has_former() || tables.has_debris() {
+        return Some(now.mono);
     }
-
-    fn next_reclaim(&self, now: Now) -> Option<Instant> {
-        if self.has_former() || self.has_debris() {
-            return Some(now.mono);
-        }
-        if self.regime.clock().is_paused() {
-            return None;
-        }
-        let at = self.spent.next_end(self.request_limits())?;
-        // Nothing depends on the exact time, so one alarm can drop many.
-        Some(Instant(self.regime.clock().mono(at).0.next_multiple_of(FORGET_EVERY_US)))
+    if tables.regime.clock().is_paused() {
+        return None;
     }
+    let at = tables.spent.next_end(tables.settings.request_limits())?;
+    // Nothing depends on the exact time, so one alarm can drop many.
+    Some(Instant(tables.regime.clock().mono(at).0.next_multiple_of(FORGET_EVERY_US)))
+}
 
-    fn run_out_one(&mut self, turn: &mut Turn<'_>) -> bool {
-        match self.waits.timeouts.step(turn.now.mono.0) {
-            Step::Due(slot) => {
-                self.observe_giving_up(turn.keys, turn.now, slot, GivesUp::TimedOut);
-                self.time_out(slot, turn.fx);
-                true
+fn run_out_one(tables: &mut Tables, turn: &mut Turn<'_>) -> bool {
+    match tables.waits.timeouts.step(turn.now.mono.0) {
+        Step::Due(slot) => {
+            giving_up::observe_giving_up(tables, turn.keys, turn.now, slot, GivesUp::TimedOut);
+            tables.time_out(slot, turn.fx);
+            true
+        }
+        Step::Moved => true,
+        Step::Idle => false,
+    }
+}
+
+fn end_quarantine(tables: &mut Tables, now: Now) -> bool {
+    let has_ended = tables.regime.end_quarantine(now.mono);
+    if has_ended {
+        tables.waits.mark_all_dirty();
+    }
+    has_ended
+}
+
+fn end_grace_of_one(tables: &mut Tables, turn: &mut Turn<'_>) -> bool {
+    match tables.waits.graces.step(tables.regime.lease(turn.now.mono).0) {
+        Step::Due(slot) => {
+            giving_up::observe_giving_up(tables, turn.keys, turn.now, slot, GivesUp::Lapsed);
+            if let Some(waiter) = tables.remove_waiter(slot) {
+                tables.waits.mark_dirty(waiter.queue);
             }
-            Step::Moved => true,
-            Step::Idle => false,
+            true
         }
+        Step::Moved => true,
+        Step::Idle => false,
     }
+}
 
-    fn end_quarantine(&mut self, now: Now) -> bool {
-        let has_ended = self.regime.end_quarantine(now.mono);
-        if has_ended {
-            self.waits.mark_all_dirty();
+/// Before a search for a deadlock: ends expired leases, because queues count their holders until then. Where only
+/// one slot can be reached, the tick does this, except for the keys that the call names.
+pub(crate) fn end_due_leases<'k>(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    named: impl Iterator<Item = (Kind, Key<'k>)>,
+) {
+    let lease = tables.regime.lease(turn.now.mono);
+    if tables.leases.next().is_none_or(|at| at > lease) {
+        return;
+    }
+    if turn.keys.reach() == Reach::OneSlot {
+        for (kind, key) in named {
+            // A key of another type has nothing of ours that could end.
+            let _ = turn::on_key(tables, turn, kind, key, |_, _| ());
         }
-        has_ended
+        return;
     }
-
-    fn end_grace_of_one(&mut self, turn: &mut Turn<'_>) -> bool {
-        match self.waits.graces.step(self.regime.lease(turn.now.mono).0) {
-            Step::Due(slot) => {
-                self.observe_giving_up(turn.keys, turn.now, slot, GivesUp::Lapsed);
-                if let Some(waiter) = self.remove_waiter(slot) {
-                    self.waits.mark_dirty(waiter.queue);
-                }
-                true
-            }
-            Step::Moved => true,
-            Step::Idle => false,
-        }
-    }
-
-    /// Before a search for a deadlock: ends expired leases, because queues count their holders until then. Where only
-    /// one slot can be reached, the tick does this, except for the keys that the call names.
-    pub(crate) fn end_due_leases<'k>(
-        &mut self,
-        turn: &mut Turn<'_>,
-        named: impl Iterator<Item = (Kind, Key<'k>)>,
-    ) {
-        let lease = self.regime.lease(turn.now.mono);
-        if self.leases.next().is_none_or(|at| at > lease) {
+    let begun = tables.waits.moves();
+    for _ in 0..AT_ONCE {
+        if tables.waits.has_done_enough(turn.fx, begun)
+            || !(end_awaited_lease(tables, turn) || end_lease_of_one(tables, turn))
+        {
             return;
         }
-        if turn.keys.reach() == Reach::OneSlot {
-            for (kind, key) in named {
-                // A key of another type has nothing of ours that could end.
-                let _ = self.on_key(turn, kind, key, |_, _, _| ());
-            }
-            return;
-        }
-        let begun = self.waits.moves();
-        for _ in 0..AT_ONCE {
-            if self.has_done_enough(turn.fx, begun)
-                || !(self.end_awaited_lease(turn) || self.end_lease_of_one(turn))
-            {
-                return;
-            }
-        }
     }
+}
 
-    fn end_awaited_lease(&mut self, turn: &mut Turn<'_>) -> bool {
-        let step = self.leases.step_awaited(self.regime.lease(turn.now.mono));
-        self.end_lease_of(turn, step)
-    }
+fn end_awaited_lease(tables: &mut Tables, turn: &mut Turn<'_>) -> bool {
+    let step = tables.leases.step_awaited(tables.regime.lease(turn.now.mono));
+    end_lease_of(tables, turn, step)
+}
 
-    fn end_lease_of_one(&mut self, turn: &mut Turn<'_>) -> bool {
-        let step = self.leases.step_others(self.regime.lease(turn.now.mono));
-        self.end_lease_of(turn, step)
-    }
+fn end_lease_of_one(tables: &mut Tables, turn: &mut Turn<'_>) -> bool {
+    let step = tables.leases.step_others(tables.regime.lease(turn.now.mono));
+    end_lease_of(tables, turn, step)
+}
 
-    fn end_lease_of(&mut self, turn: &mut Turn<'_>, step: Step<KeyId>) -> bool {
-        let key_id = match step {
-            Step::Due(key_id) => key_id,
-            Step::Moved => return true,
-            Step::Idle => return false,
-        };
-        let Some(found) = self.leases.get(key_id) else { return true };
-        let name = found.name.clone();
-        let key = Key { db: self.leases.database_of(found), name: &name };
-        if matches!(turn.keys.get(key), Lookup::Here(resource) if resource.key_id == key_id) {
-            // Opening the key ends some of its expired holds: one portion per piece of work.
-            let _ = self.on_found_in_part(turn, key);
-        } else {
-            self.leases.miss(key_id, self.regime.lease(turn.now.mono) + RETRY_MS);
-        }
-        true
+fn end_lease_of(tables: &mut Tables, turn: &mut Turn<'_>, step: Step<KeyId>) -> bool {
+    let key_id = match step {
+        Step::Due(key_id) => key_id,
+        Step::Moved => return true,
+        Step::Idle => return false,
+    };
+    let Some(found) = tables.leases.get(key_id) else { return true };
+    let name = found.name.clone();
+    let key = Key { db: tables.leases.database_of(found), name: &name };
+    if matches!(turn.keys.get(key), Lookup::Here(resource) if resource.key_id == key_id) {
+        // Opening the key ends some of its expired holds: one portion per piece of work.
+        let _ = turn::on_found_in_part(tables, turn, key);
+    } else {
+        tables.leases.miss(key_id, tables.regime.lease(turn.now.mono) + RETRY_MS);
     }
+    true
 }

@@ -5,11 +5,11 @@ use crate::bytes::{Name, Owner};
 use crate::ids::WaiterSlot;
 use crate::key::Key;
 use crate::kind::Kind;
-use crate::machine::Machine;
 use crate::queues::waiter::{Demand, Queue, Waiter};
 use crate::state::fair::QueueEntry;
 use crate::state::resource::Resource;
 use crate::store::Store;
+use crate::tables::Tables;
 use crate::time::Now;
 use crate::turn::Step;
 use alloc::sync::Arc;
@@ -55,37 +55,37 @@ struct SlowWait {
     name: Name,
 }
 
-impl Machine {
-    /// Before the waiter in `slot` leaves its queue without a grant. Keys are only read.
-    pub(crate) fn observe_giving_up(
-        &mut self,
-        store: &mut dyn Store,
-        now: Now,
-        slot: WaiterSlot,
-        why: GivesUp,
-    ) {
-        let Some(wait) = self.slow_wait(now, slot, why) else { return };
-        let holder = self.holder_against(store, slot);
-        self.log_giving_up(now, &wait, holder.as_deref(), why);
-    }
+/// Before the waiter in `slot` leaves its queue without a grant. Keys are only read.
+pub(crate) fn observe_giving_up(
+    tables: &mut Tables,
+    store: &mut dyn Store,
+    now: Now,
+    slot: WaiterSlot,
+    why: GivesUp,
+) {
+    let Some(wait) = tables.slow_wait(now, slot, why) else { return };
+    let holder = holder_against(tables, store, slot);
+    tables.log_giving_up(now, &wait, holder.as_deref(), why);
+}
 
-    /// [`Machine::observe_giving_up`] within a step on the key, or on one of its keys.
+impl Step<'_> {
+    /// [`observe_giving_up`] within a step on the key, or on one of its keys.
     pub(crate) fn observe_giving_up_here(
         &mut self,
-        step: &Step<'_>,
         resource: &Resource,
         slot: WaiterSlot,
         why: GivesUp,
     ) {
-        let Some(wait) = self.slow_wait(step.now, slot, why) else { return };
+        let Some(wait) = self.tables.slow_wait(self.now, slot, why) else { return };
         let owner = &wait.entry.owner;
         // A call for several keys may still wait for another key than the one that just became free.
-        let is_grouped = self.waits.get(slot).is_some_and(Waiter::is_grouped);
-        let former = step.former.as_ref().filter(|former| !is_grouped && *former != owner);
+        let is_grouped = self.tables.waits.get(slot).is_some_and(Waiter::is_grouped);
+        let former = self.former.as_ref().filter(|former| !is_grouped && *former != owner);
         let holder = another_holder(resource, owner).or(former);
-        self.log_giving_up(step.now, &wait, holder.map(|holder| &**holder), why);
+        self.tables.log_giving_up(self.now, &wait, holder.map(|holder| &**holder), why);
     }
-
+}
+impl Tables {
     /// The wait of the call in `slot`, if it ends with this and was slow.
     fn slow_wait(&self, now: Now, slot: WaiterSlot, why: GivesUp) -> Option<SlowWait> {
         let waiter = self.waits.leader(self.waits.get(slot)?);
@@ -106,23 +106,25 @@ impl Machine {
         let Queue { kind, db, ref name, .. } = *queue;
         Some(SlowWait { entry: waiter.entry.clone(), kind, db, name: name.clone() })
     }
+}
 
-    /// Another owner that holds the key of the waiter in `slot`; for a call for several keys, the first of them that
-    /// another owner holds.
-    fn holder_against(&self, store: &mut dyn Store, slot: WaiterSlot) -> Option<Owner> {
-        let waiter = self.waits.get(slot)?;
-        let alone = [slot];
-        let members = self.waits.group(waiter.group).map_or(&alone[..], |group| &group.members);
-        members.iter().take(SEARCHED).find_map(|&member| {
-            let queue = self.waits.queue(self.waits.get(member)?.queue)?;
-            if !store.reaches(queue.key()) {
-                return None;
-            }
-            let resource = store.peek(queue.key()).filter(|found| found.kind() == queue.kind)?;
-            another_holder(resource, &waiter.owner).cloned()
-        })
-    }
+/// Another owner that holds the key of the waiter in `slot`; for a call for several keys, the first of them that
+/// another owner holds.
+fn holder_against(tables: &Tables, store: &mut dyn Store, slot: WaiterSlot) -> Option<Owner> {
+    let waiter = tables.waits.get(slot)?;
+    let alone = [slot];
+    let members = tables.waits.group(waiter.group).map_or(&alone[..], |group| &group.members);
+    members.iter().take(SEARCHED).find_map(|&member| {
+        let queue = tables.waits.queue(tables.waits.get(member)?.queue)?;
+        if !store.reaches(queue.key()) {
+            return None;
+        }
+        let resource = store.peek(queue.key()).filter(|found| found.kind() == queue.kind)?;
+        another_holder(resource, &waiter.owner).cloned()
+    })
+}
 
+impl Tables {
     #[inline(never)]
     fn log_giving_up(&mut self, now: Now, wait: &SlowWait, holder: Option<&[u8]>, why: GivesUp) {
         let SlowWait { entry, kind, db, name } = wait;

@@ -1,18 +1,24 @@
 //! ACQUIRE of every family.
 
 use crate::answers::{in_quarantine, quoted, too_wide};
+use crate::deadlock;
 use crate::deadlock::Target;
 use crate::effects::{Event, Outcome};
+use crate::events::activity;
+use crate::events::lost;
+use crate::events::tick;
 use crate::hand_off::Verdict;
 use crate::holder::own_hold;
 use crate::ids::WaiterSlot;
 use crate::kind::Kind;
-use crate::machine::Machine;
+use crate::observe;
 use crate::ops::call::{refused_in_script, wait_state_of};
 use crate::queues::waiter::{Demand, Position, WaitState};
+use crate::requests;
 use crate::requests::{Asks, Call};
 use crate::state::holds::Holds;
 use crate::state::resource::{Body, Resource};
+use crate::tables::Tables;
 use crate::terms::Terms;
 use crate::turn::{Step, Turn};
 use alloc::format;
@@ -20,138 +26,144 @@ use dlock_wire::permit::PermitId;
 use dlock_wire::reply::{ErrorCode, LogToken};
 use dlock_wire::request::{Acquire, Mode, RwAcquire, SemAcquire};
 
-impl Machine {
-    /// DLOCK.ACQUIRE and DFAIR.ACQUIRE (`kind`).
-    ///
-    /// - The lock is free: the owner gets one hold.
-    /// - The owner holds it: the hold counts one more, and the lease is extended if the new one ends later. `REENTRY`
-    ///   with NOREENTRY.
-    /// - The owner holds it and the hold has seen REQID (a resent call): the same token. Nothing is counted, and the
-    ///   lease stays.
-    /// - A QUEUE grant is unclaimed: the owner claims it, whatever the options say.
-    /// - Another owner holds it, it is closed, or other waiters are first: BLOCK parks the call, and QUEUE puts the
-    ///   owner in the queue. An owner that is queued keeps its queue entry, and its earlier blocked call is answered
-    ///   `REPLACED`. Otherwise Null, or `QUARANTINE` if only the quarantine is in the way.
-    /// - REQID names a request whose hold has ended, or that was cancelled (a late copy): `SPENT`.
-    /// - Waiting would close a cycle of owners that wait for each other: `DEADLOCK`.
-    /// - Too many waiters, or holds: `LIMIT`.
-    pub fn acquire(&mut self, turn: &mut Turn<'_>, kind: Kind, call: &Acquire<'_>) {
-        self.acquire_any_kind(turn, kind, call, Demand::Lock);
-    }
+/// DLOCK.ACQUIRE and DFAIR.ACQUIRE (`kind`).
+///
+/// - The lock is free: the owner gets one hold.
+/// - The owner holds it: the hold counts one more, and the lease is extended if the new one ends later. `REENTRY`
+///   with NOREENTRY.
+/// - The owner holds it and the hold has seen REQID (a resent call): the same token. Nothing is counted, and the
+///   lease stays.
+/// - A QUEUE grant is unclaimed: the owner claims it, whatever the options say.
+/// - Another owner holds it, it is closed, or other waiters are first: BLOCK parks the call, and QUEUE puts the
+///   owner in the queue. An owner that is queued keeps its queue entry, and its earlier blocked call is answered
+///   `REPLACED`. Otherwise Null, or `QUARANTINE` if only the quarantine is in the way.
+/// - REQID names a request whose hold has ended, or that was cancelled (a late copy): `SPENT`.
+/// - Waiting would close a cycle of owners that wait for each other: `DEADLOCK`.
+/// - Too many waiters, or holds: `LIMIT`.
+pub(crate) fn acquire(tables: &mut Tables, turn: &mut Turn<'_>, kind: Kind, call: &Acquire<'_>) {
+    acquire_any_kind(tables, turn, kind, call, Demand::Lock);
+}
 
-    /// DRW.ACQUIRE: as [`Machine::acquire`], for each mode on its own. In addition:
-    ///
-    /// - READ by the writer is granted: a downgrade begins this way.
-    /// - WRITE by a reader (an upgrade) is granted if it is the only reader. Otherwise it waits in front of all
-    ///   waiters, or is refused with `DEADLOCK` if another reader waits to upgrade.
-    pub fn rw_acquire(&mut self, turn: &mut Turn<'_>, call: &RwAcquire<'_>) {
-        self.acquire_any_kind(turn, Kind::Rw, &call.acquire, Demand::Rw(call.mode));
-    }
+/// DRW.ACQUIRE: as [`acquire`], for each mode on its own. In addition:
+///
+/// - READ by the writer is granted: a downgrade begins this way.
+/// - WRITE by a reader (an upgrade) is granted if it is the only reader. Otherwise it waits in front of all
+///   waiters, or is refused with `DEADLOCK` if another reader waits to upgrade.
+pub(crate) fn rw_acquire(tables: &mut Tables, turn: &mut Turn<'_>, call: &RwAcquire<'_>) {
+    acquire_any_kind(tables, turn, Kind::Rw, &call.acquire, Demand::Rw(call.mode));
+}
 
-    /// DSEM.ACQUIRE. `permit` is the id of the permits, new for each call.
-    ///
-    /// - Enough permits are free and there is no waiter: granted.
-    /// - A permit of this owner has seen REQID: that permit's id. Nothing is counted.
-    /// - An unclaimed QUEUE grant has the same number of permits: the owner claims it.
-    /// - More permits than the semaphore has: `LIMIT`.
-    /// - The semaphore is missing: LIMIT makes it; without LIMIT the call waits for it.
-    /// - The rest as [`Machine::acquire`].
-    pub fn sem_acquire(&mut self, turn: &mut Turn<'_>, call: &SemAcquire<'_>, permit: PermitId) {
-        let demand = Demand::Permits { count: call.count, limit: call.limit, id: permit };
-        self.acquire_any_kind(turn, Kind::Semaphore, &call.acquire, demand);
-    }
+/// DSEM.ACQUIRE. `permit` is the id of the permits, new for each call.
+///
+/// - Enough permits are free and there is no waiter: granted.
+/// - A permit of this owner has seen REQID: that permit's id. Nothing is counted.
+/// - An unclaimed QUEUE grant has the same number of permits: the owner claims it.
+/// - More permits than the semaphore has: `LIMIT`.
+/// - The semaphore is missing: LIMIT makes it; without LIMIT the call waits for it.
+/// - The rest as [`acquire`].
+pub(crate) fn sem_acquire(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    call: &SemAcquire<'_>,
+    permit: PermitId,
+) {
+    let demand = Demand::Permits { count: call.count, limit: call.limit, id: permit };
+    acquire_any_kind(tables, turn, Kind::Semaphore, &call.acquire, demand);
+}
 
-    fn acquire_any_kind(
-        &mut self,
-        turn: &mut Turn<'_>,
-        kind: Kind,
-        call: &Acquire<'_>,
-        demand: Demand,
-    ) {
-        if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, call.queue_ms) {
-            turn.fx.reply = Some(fault);
+fn acquire_any_kind(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    kind: Kind,
+    call: &Acquire<'_>,
+    demand: Demand,
+) {
+    if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, call.queue_ms) {
+        turn.fx.reply = Some(fault);
+        return;
+    }
+    activity::mark_active(tables, turn, turn.caller.client);
+    let wait_state = wait_state_of(turn.now, turn.caller, call.block_ms, call.queue_ms);
+    let mode = if let Demand::Rw(mode) = demand { Some(mode) } else { None };
+    let (owner, id, asks) = (call.owner, call.reqid, Asks::Acquire);
+    let request = Call { kind, mode, owner, id, asks };
+    let key = (kind, turn.caller.key(call.key));
+    let may_lock_up =
+        wait_state.is_some() && demand.can_lock_up() && tables.settings.deadlock_detection;
+    if may_lock_up {
+        // The queue still lists the holder of a value whose time to live is over.
+        lost::see_to_loss_of(tables, turn, key.1);
+    }
+    if may_lock_up && !tables.is_over(key.1, turn.now, request) {
+        tick::end_due_leases(tables, turn, core::iter::once(key));
+        if let Some(cycle) =
+            deadlock::cycle(tables, turn, Target { kind, key: key.1, demand }, call.owner)
+        {
+            tables.counters.deadlocks_refused += 1;
+            turn.fx.reply = Some(Outcome::fault(ErrorCode::Deadlock, cycle));
+            observe::observe_refusal(tables, turn, kind, key.1, call.owner, call.label);
             return;
         }
-        self.mark_active(turn, turn.caller.client);
-        let wait_state = wait_state_of(turn.now, turn.caller, call.block_ms, call.queue_ms);
-        let mode = if let Demand::Rw(mode) = demand { Some(mode) } else { None };
-        let (owner, id, asks) = (call.owner, call.reqid, Asks::Acquire);
-        let request = Call { kind, mode, owner, id, asks };
-        let key = (kind, turn.caller.key(call.key));
-        let may_lock_up =
-            wait_state.is_some() && demand.can_lock_up() && self.settings.deadlock_detection;
-        if may_lock_up {
-            // The queue still lists the holder of a value whose time to live is over.
-            self.see_to_loss_of(turn, key.1);
-        }
-        if may_lock_up && !self.is_over(key.1, turn.now, request) {
-            self.end_due_leases(turn, core::iter::once(key));
-            if let Some(cycle) = self.cycle(turn, Target { kind, key: key.1, demand }, call.owner) {
-                self.counters.deadlocks_refused += 1;
-                turn.fx.reply = Some(Outcome::fault(ErrorCode::Deadlock, cycle));
-                self.observe_refusal(turn, kind, key.1, call.owner, call.label);
-                return;
-            }
-        }
-        let terms = self.terms(call, demand, turn.caller.client);
-        self.on_request(turn, call.key, request, |machine, step, resource| {
-            machine.acquire_here(step, resource, terms, wait_state)
-        });
-        self.observe_refusal(turn, kind, key.1, call.owner, call.label);
     }
+    let terms = tables.settings.terms(call, demand, turn.caller.client);
+    requests::on_request(tables, turn, call.key, request, |step, resource| {
+        step.acquire_here(resource, terms, wait_state)
+    });
+    observe::observe_refusal(tables, turn, kind, key.1, call.owner, call.label);
+}
 
+impl Step<'_> {
     /// Returns `None` if the caller is parked.
     fn acquire_here(
         &mut self,
-        step: &mut Step<'_>,
         resource: &mut Resource,
         terms: Terms<'_>,
         wait_state: Option<WaitState>,
     ) -> Option<Outcome> {
         let Terms { owner, demand, .. } = terms;
-        let too_wide = self.make_semaphore(step, resource, demand);
+        let too_wide = self.make_semaphore(resource, demand);
         // The first waiter comes before this call, even if no alarm has served it yet.
-        self.hand_off(step, resource);
+        self.hand_off(resource);
         if let Some(id) = own_hold(resource, terms.owner, terms.reqid, terms.demand) {
-            return Some(self.acquire_again(step, resource, id, terms));
+            return Some(self.acquire_again(resource, id, terms));
         }
         if too_wide.is_some() {
             return too_wide;
         }
-        let place = wait_state.and_then(|_| self.waits.waiter_at(step.key, owner));
-        if let Some(fault) = self.too_many_holds(step, resource, demand, place) {
+        let place = wait_state.and_then(|_| self.tables.waits.waiter_at(self.key, owner));
+        if let Some(fault) = self.too_many_holds(resource, demand, place) {
             return Some(fault);
         }
         let goes_first = goes_first(resource, owner, demand);
         // An owner that waits already is served through its queue entry, so that no entry is left behind.
-        if (place.is_none() || goes_first) && self.is_open(step, resource, owner, demand) {
+        if (place.is_none() || goes_first) && self.is_open(resource, owner, demand) {
             let outcome = match place {
-                Some(slot) => self.grant_instead_of(step, resource, terms, slot),
-                None => self.grant_caller(step, resource, terms),
+                Some(slot) => self.grant_instead_of(resource, terms, slot),
+                None => self.grant_caller(resource, terms),
             };
-            self.counters.grants_at_once += u64::from(outcome.is_grant());
+            self.tables.counters.grants_at_once += u64::from(outcome.is_grant());
             return Some(outcome);
         }
         let Some(wait_state) = wait_state else {
-            return Some(self.refuse(step, resource, owner, demand));
+            return Some(self.refuse(resource, owner, demand));
         };
-        if let Some(fault) = self.refuse_second_upgrade(step, resource, owner, demand) {
+        if let Some(fault) = self.refuse_second_upgrade(resource, owner, demand) {
             return Some(fault);
         }
         let position = if goes_first { Position::Front } else { Position::Back };
-        let slot = match self.join_queue(step, resource.kind(), &terms, wait_state, position) {
+        let slot = match self.join_queue(resource.kind(), &terms, wait_state, position) {
             Ok(slot) => slot,
             Err(fault) => return Some(fault),
         };
-        step.own_waiter = self.waits.get(slot).map(|waiter| waiter.id);
-        self.note_holders(step, resource);
-        self.hand_off(step, resource);
-        if step.answer.is_some() {
-            return step.answer.take();
+        self.own_waiter = self.tables.waits.get(slot).map(|waiter| waiter.id);
+        self.note_holders(resource);
+        self.hand_off(resource);
+        if self.answer.is_some() {
+            return self.answer.take();
         }
-        step.fx.note(step.key, Event::Wait);
+        self.fx.note(self.key, Event::Wait);
         if wait_state.is_parked() {
-            step.fx.parked = step.own_waiter;
+            self.fx.parked = self.own_waiter;
             return None;
         }
         Some(Outcome::Null)
@@ -161,19 +173,18 @@ impl Machine {
     /// the position of its owner's waiter is served.
     fn too_many_holds(
         &self,
-        step: &Step<'_>,
         resource: &Resource,
         demand: Demand,
         waiter: Option<WaiterSlot>,
     ) -> Option<Outcome> {
         let is_one_of_many = matches!(demand, Demand::Rw(Mode::Read) | Demand::Permits { .. });
         let holds = resource.others().map_or(0, Holds::len);
-        let waiter = waiter.and_then(|slot| self.waits.get(slot));
+        let waiter = waiter.and_then(|slot| self.tables.waits.get(slot));
         let waits = waiter.is_some_and(|waiter| waiter.ask.demand.keeps_position_for(demand));
-        if !is_one_of_many || holds < self.settings.max_holds_per_key || waits {
+        if !is_one_of_many || holds < self.tables.settings.max_holds_per_key || waits {
             return None;
         }
-        let key = quoted(step.key.name);
+        let key = quoted(self.key.name);
         let text = format!("{key} has {holds} holds already (dlock.max-holds-per-key)");
         Some(Outcome::fault(ErrorCode::Limit, text))
     }
@@ -181,31 +192,25 @@ impl Machine {
     /// Grants to the caller, whose owner waits in `slot` and goes first: its wait ends with this.
     fn grant_instead_of(
         &mut self,
-        step: &mut Step<'_>,
         resource: &mut Resource,
         terms: Terms<'_>,
         slot: WaiterSlot,
     ) -> Outcome {
         let demand = terms.demand;
-        let wait = self.waits.get(slot).map(|waiter| waiter.entry.clone());
-        self.evict(step.key, slot, terms.reqid, step.fx);
-        let outcome = self.grant_caller(step, resource, terms);
+        let wait = self.tables.waits.get(slot).map(|waiter| waiter.entry.clone());
+        self.tables.evict(self.key, slot, terms.reqid, self.fx);
+        let outcome = self.grant_caller(resource, terms);
         if let (Some(wait), Outcome::Token(token)) = (wait, &outcome)
             && wait.ask.demand.keeps_position_for(demand)
-            && wait.since < step.now.mono
+            && wait.since < self.now.mono
         {
-            self.observe_grant(step, resource.kind(), &wait, LogToken::Token(*token));
+            self.observe_grant(resource.kind(), &wait, LogToken::Token(*token));
         }
         outcome
     }
 
     /// LIMIT makes a semaphore on first use. `LIMIT` if there are too few permits for the call.
-    fn make_semaphore(
-        &mut self,
-        step: &mut Step<'_>,
-        resource: &mut Resource,
-        demand: Demand,
-    ) -> Option<Outcome> {
+    fn make_semaphore(&mut self, resource: &mut Resource, demand: Demand) -> Option<Outcome> {
         let (Body::Semaphore(semaphore), Demand::Permits { count, limit, .. }) =
             (&mut resource.body, demand)
         else {
@@ -213,13 +218,13 @@ impl Machine {
         };
         let capacity = if semaphore.capacity == 0 { limit? } else { semaphore.capacity };
         if count > capacity {
-            let text = too_wide(step.key.name, count, capacity);
+            let text = too_wide(self.key.name, count, capacity);
             return Some(Outcome::fault(ErrorCode::Limit, text));
         }
-        if semaphore.capacity == 0 && self.regime.may_grant(step.now.mono) {
+        if semaphore.capacity == 0 && self.tables.regime.may_grant(self.now.mono) {
             semaphore.capacity = capacity;
             semaphore.is_passing = true;
-            step.dirty = true;
+            self.dirty = true;
         }
         None
     }
@@ -227,31 +232,24 @@ impl Machine {
     /// Whether a new call can be granted now: the resource is free for it, and no waiter is first.
     pub(crate) fn is_open(
         &mut self,
-        step: &mut Step<'_>,
         resource: &mut Resource,
         owner: &[u8],
         demand: Demand,
     ) -> bool {
-        if !self.regime.may_grant(step.now.mono)
-            || self.verdict(step, resource, owner, demand) != Verdict::Yes
+        if !self.tables.regime.may_grant(self.now.mono)
+            || self.verdict(resource, owner, demand) != Verdict::Yes
         {
             return false;
         }
-        let Some(queue) = self.waits.queue_of(step.key) else { return true };
-        step.overtakes = Some(queue);
-        goes_first(resource, owner, demand) || self.first_in(queue).is_none()
+        let Some(queue) = self.tables.waits.queue_of(self.key) else { return true };
+        self.overtakes = Some(queue);
+        goes_first(resource, owner, demand) || self.tables.first_in(queue).is_none()
     }
 
     /// The answer to a call that does not wait: Null while holds are in the way or nothing is free, otherwise the
     /// reason why the resource is closed.
-    pub(crate) fn refuse(
-        &self,
-        step: &Step<'_>,
-        resource: &Resource,
-        owner: &[u8],
-        demand: Demand,
-    ) -> Outcome {
-        let left = self.quarantine_left(step.now.mono);
+    pub(crate) fn refuse(&self, resource: &Resource, owner: &[u8], demand: Demand) -> Outcome {
+        let left = self.tables.regime.quarantine_left(self.now.mono);
         let is_held = || match (&resource.body, demand) {
             (Body::Rw(rw), Demand::Rw(mode)) => rw.is_held_against(owner, mode),
             (Body::Semaphore(semaphore), Demand::Permits { count: n, limit, .. }) => {

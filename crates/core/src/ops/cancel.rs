@@ -1,46 +1,48 @@
 //! CANCEL of every family: a waiter leaves, or returns a grant that it has not claimed.
 
 use crate::effects::Outcome;
+use crate::end::End;
 use crate::ids::HoldId;
 use crate::kind::Kind;
-use crate::machine::{End, Machine};
 use crate::observe::GivesUp;
+use crate::requests;
 use crate::requests::{Asks, Call};
 use crate::spent::Use;
 use crate::state::hold::Hold;
 use crate::state::resource::Resource;
+use crate::tables::Tables;
 use crate::turn::{Step, Turn};
 use alloc::vec::Vec;
 use dlock_wire::request::Cancel;
 
-impl Machine {
-    /// CANCEL of DLOCK, DFAIR, DRW and DSEM (`kind`): the owner leaves the queue (its blocked call is answered Null),
-    /// or returns an unclaimed grant. 1 if it did either, else 0. The request that REQID names is over afterwards, even
-    /// if it has not arrived yet.
-    pub fn cancel(&mut self, turn: &mut Turn<'_>, kind: Kind, call: &Cancel<'_>) {
-        let Cancel { key, owner, reqid: id } = *call;
-        let call = Call { kind, mode: None, owner, id, asks: Asks::Cancel };
-        self.on_request(turn, key, call, |machine, step, resource| {
-            if id.is_none() {
-                machine.cancel_on_the_way(step.key, resource, owner, None);
-            }
-            let left = machine.cancel_here(step, resource, owner);
-            machine.spend(step, call, Use::Cancelled(u32::from(left)));
-            if left {
-                machine.hand_off(step, resource);
-            }
-            Some(Outcome::Count(u64::from(left)))
-        });
-    }
+/// CANCEL of DLOCK, DFAIR, DRW and DSEM (`kind`): the owner leaves the queue (its blocked call is answered Null),
+/// or returns an unclaimed grant. 1 if it did either, else 0. The request that REQID names is over afterwards, even
+/// if it has not arrived yet.
+pub(crate) fn cancel(tables: &mut Tables, turn: &mut Turn<'_>, kind: Kind, call: &Cancel<'_>) {
+    let Cancel { key, owner, reqid: id } = *call;
+    let call = Call { kind, mode: None, owner, id, asks: Asks::Cancel };
+    requests::on_request(tables, turn, key, call, |step, resource| {
+        if id.is_none() {
+            step.tables.in_flight.cancel_on_the_way(step.key, resource, owner, None);
+        }
+        let left = step.cancel_here(resource, owner);
+        step.spend(call, Use::Cancelled(u32::from(left)));
+        if left {
+            step.hand_off(resource);
+        }
+        Some(Outcome::Count(u64::from(left)))
+    });
+}
 
+impl Step<'_> {
     /// Returns whether the owner left the queue or returned an unclaimed grant. The caller hands off.
-    fn cancel_here(&mut self, step: &mut Step<'_>, resource: &mut Resource, owner: &[u8]) -> bool {
-        if let Some(slot) = self.waits.waiter_at(step.key, owner) {
-            self.observe_giving_up_here(step, resource, slot, GivesUp::Cancelled);
-            if let Some(waiter) = self.remove_waiter(slot)
+    fn cancel_here(&mut self, resource: &mut Resource, owner: &[u8]) -> bool {
+        if let Some(slot) = self.tables.waits.waiter_at(self.key, owner) {
+            self.observe_giving_up_here(resource, slot, GivesUp::Cancelled);
+            if let Some(waiter) = self.tables.remove_waiter(slot)
                 && waiter.wait_state.is_parked()
             {
-                step.fx.wake(waiter.id, Outcome::Null);
+                self.fx.wake(waiter.id, Outcome::Null);
             }
             return true;
         }
@@ -55,7 +57,7 @@ impl Machine {
             }
         };
         for &id in &found {
-            self.end_hold(step, resource, id, End::Returned);
+            self.end_hold(resource, id, End::Returned);
         }
         !found.is_empty()
     }

@@ -3,7 +3,6 @@
 use crate::answers::{granted, quoted};
 use crate::effects::{Event, Outcome};
 use crate::ids::{HoldId, HoldRef};
-use crate::machine::Machine;
 use crate::queues::waiter::Demand;
 use crate::requests::{Asks, Call};
 use crate::state::hold::{Did, Hold};
@@ -14,67 +13,60 @@ use crate::turn::Step;
 use alloc::format;
 use dlock_wire::reply::ErrorCode;
 
-impl Machine {
+impl Step<'_> {
     /// The owner holds it already: the call is a resent call, a claim, or a re-entry.
     pub(crate) fn acquire_again(
         &mut self,
-        step: &mut Step<'_>,
         resource: &mut Resource,
         id: HoldId,
         terms: Terms<'_>,
     ) -> Outcome {
-        let hold_ref = self.leases.hold_ref(resource.key_id, id);
-        let answer = resource.change_hold(id, |hold| self.again(step, hold_ref, hold, terms));
+        let hold_ref = self.tables.leases.hold_ref(resource.key_id, id);
+        let answer = resource.change_hold(id, |hold| self.again(hold_ref, hold, terms));
         answer.unwrap_or(Outcome::Null)
     }
 
-    fn again(
-        &mut self,
-        step: &mut Step<'_>,
-        hold_ref: HoldRef,
-        hold: &mut Hold,
-        terms: Terms<'_>,
-    ) -> Outcome {
+    fn again(&mut self, hold_ref: HoldRef, hold: &mut Hold, terms: Terms<'_>) -> Outcome {
         let Terms { demand, lease_ms, bind_ms, reqid, client, .. } = terms;
         let is_repeat = hold.seen(reqid).is_some();
         if let Demand::Permits { count, .. } = demand
             && hold.count != count
         {
             // A client that asked for another number must not take these for its permits.
-            return Call::without_owner(reqid, Asks::Acquire).misused(step.key);
+            return Call::without_owner(reqid, Asks::Acquire).misused(self.key);
         }
         if hold.unclaimed().is_some() {
             if !is_repeat {
                 hold.remember(reqid, Did::Acquire);
-                self.apply_options(hold_ref, hold, terms);
+                self.tables.apply_options(hold_ref, hold, terms);
             }
-            self.follow(hold_ref, hold, bind_ms, client);
-            claim(hold, step, lease_ms);
+            self.tables.follow(hold_ref, hold, bind_ms, client);
+            claim(hold, self, lease_ms);
         } else if is_repeat {
-            self.follow(hold_ref, hold, bind_ms, client);
-            self.answered_again(step.key, hold_ref.id, hold.token, reqid);
+            self.tables.follow(hold_ref, hold, bind_ms, client);
+            self.tables.in_flight.answered_again(self.key, hold_ref.id, hold.token, reqid);
         } else if terms.no_reentry {
-            let text = format!("{} already holds {}", quoted(terms.owner), quoted(step.key.name));
+            let text = format!("{} already holds {}", quoted(terms.owner), quoted(self.key.name));
             return Outcome::fault(ErrorCode::Reentry, text);
         } else {
             let Some(count) = hold.count.checked_add(1) else {
                 let text =
-                    format!("{} is held {} times already", quoted(step.key.name), hold.count);
+                    format!("{} is held {} times already", quoted(self.key.name), hold.count);
                 return Outcome::fault(ErrorCode::Limit, text);
             };
             hold.count = count;
             hold.remember(reqid, Did::Acquire);
-            self.apply_options(hold_ref, hold, terms);
-            let deadline = step.lease + lease_ms;
+            self.tables.apply_options(hold_ref, hold, terms);
+            let deadline = self.lease + lease_ms;
             if deadline > hold.deadline {
                 set_deadline(hold, deadline);
                 hold.lease_ms = lease_ms;
             }
-            step.fx.note(step.key, Event::Acquire);
-            self.counters.grants_at_once += 1;
+            self.fx.note(self.key, Event::Acquire);
+            self.tables.counters.grants_at_once += 1;
         }
         hold.answers = hold.answers.wrapping_add(1);
-        step.dirty = true;
+        self.dirty = true;
         granted(hold_ref.id, hold.token, demand)
     }
 }

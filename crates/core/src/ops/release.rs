@@ -1,125 +1,120 @@
 //! RELEASE of every family: one hold less, and the hand-off.
 
 use crate::effects::{Event, Outcome};
+use crate::end::End;
 use crate::holder::{Whose, hold_of};
 use crate::ids::HoldId;
 use crate::kind::Kind;
-use crate::machine::{End, Machine};
 use crate::ops::reentry::claim;
 use crate::ops::semaphore::not_out;
+use crate::requests;
 use crate::requests::{Asks, Call};
 use crate::spent::Use;
 use crate::state::hold::Did;
 use crate::state::resource::Resource;
+use crate::tables::Tables;
 use crate::turn::{Step, Turn};
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Mode, Release, RwRelease, SemRelease};
 
-impl Machine {
-    /// DLOCK.RELEASE and DFAIR.RELEASE (`kind`): one hold less, or with ALL none left. The reply counts what remains.
-    /// At 0 the lock goes to the first waiter in the same step.
-    ///
-    /// `NOTHELD` if the owner does not hold it, or not with TOKEN. A repeated REQID of a RELEASE counts nothing and
-    /// gets the same answer, even if the hold has ended since; `SPENT` where that was `NOTHELD`.
-    pub fn release(&mut self, turn: &mut Turn<'_>, kind: Kind, call: &Release<'_>) {
-        self.release_hold(turn, kind, None, call);
-    }
+/// DLOCK.RELEASE and DFAIR.RELEASE (`kind`): one hold less, or with ALL none left. The reply counts what remains.
+/// At 0 the lock goes to the first waiter in the same step.
+///
+/// `NOTHELD` if the owner does not hold it, or not with TOKEN. A repeated REQID of a RELEASE counts nothing and
+/// gets the same answer, even if the hold has ended since; `SPENT` where that was `NOTHELD`.
+pub(crate) fn release(tables: &mut Tables, turn: &mut Turn<'_>, kind: Kind, call: &Release<'_>) {
+    release_hold(tables, turn, kind, None, call);
+}
 
-    pub(crate) fn release_hold(
-        &mut self,
-        turn: &mut Turn<'_>,
-        kind: Kind,
-        mode: Option<Mode>,
-        call: &Release<'_>,
-    ) {
-        let request = releases(kind, mode, call);
-        self.on_request(turn, call.key, request, |machine, step, resource| {
-            let outcome = machine.release_here(step, resource, mode, call);
-            if matches!(&outcome, Outcome::Fault(fault) if fault.code == ErrorCode::NotHeld) {
-                // A later copy must not release the owner's next hold.
-                machine.spend(step, request, Use::PassedOver);
-            }
-            Some(outcome)
-        });
-    }
+pub(crate) fn release_hold(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    kind: Kind,
+    mode: Option<Mode>,
+    call: &Release<'_>,
+) {
+    let request = releases(kind, mode, call);
+    requests::on_request(tables, turn, call.key, request, |step, resource| {
+        let outcome = step.release_here(resource, mode, call);
+        if matches!(&outcome, Outcome::Fault(fault) if fault.code == ErrorCode::NotHeld) {
+            // A later copy must not release the owner's next hold.
+            step.spend(request, Use::PassedOver);
+        }
+        Some(outcome)
+    });
+}
 
+impl Step<'_> {
     pub(crate) fn release_here(
         &mut self,
-        step: &mut Step<'_>,
         resource: &mut Resource,
         mode: Option<Mode>,
         call: &Release<'_>,
     ) -> Outcome {
         let whose = Whose { owner: call.owner, mode, token: call.token };
-        let id = match hold_of(step.key, resource, whose) {
+        let id = match hold_of(self.key, resource, whose) {
             Ok(id) => id,
             Err(fault) => return fault,
         };
-        let hold_ref = self.leases.hold_ref(resource.key_id, id);
+        let hold_ref = self.tables.leases.hold_ref(resource.key_id, id);
         let mut answer = None;
         let remaining = resource.change_hold(id, |hold| {
             if let Some(did) = hold.seen(call.reqid) {
                 if let Did::Release(said) = did {
                     answer = Some(said);
                 }
-                self.follow(hold_ref, hold, None, step.caller.client);
+                self.tables.follow(hold_ref, hold, None, self.caller.client);
                 if hold.unclaimed().is_some() {
                     let lease_ms = hold.lease_ms;
-                    claim(hold, step, lease_ms);
+                    claim(hold, self, lease_ms);
                 }
             } else if !call.all && hold.count > 1 {
                 hold.count -= 1;
                 hold.remember(call.reqid, Did::Release(hold.count));
-                step.fx.note(step.key, Event::Release);
-                self.counters.releases += 1;
+                self.fx.note(self.key, Event::Release);
+                self.tables.counters.releases += 1;
             } else {
                 return 0;
             }
             hold.answers = hold.answers.wrapping_add(1);
-            step.dirty = true;
+            self.dirty = true;
             hold.count
         });
         match remaining {
             Some(0) | None => {
-                self.end_hold(
-                    step,
-                    resource,
-                    id,
-                    if call.done { End::Done } else { End::Released },
-                );
-                self.spend(step, releases(resource.kind(), mode, call), Use::Released(0));
-                self.hand_off(step, resource);
+                self.end_hold(resource, id, if call.done { End::Done } else { End::Released });
+                self.spend(releases(resource.kind(), mode, call), Use::Released(0));
+                self.hand_off(resource);
                 Outcome::Count(0)
             }
             Some(remaining) => Outcome::Count(u64::from(answer.unwrap_or(remaining))),
         }
     }
+}
+/// DRW.RELEASE: as DLOCK.RELEASE, for the hold of that mode.
+pub(crate) fn rw_release(tables: &mut Tables, turn: &mut Turn<'_>, call: &RwRelease<'_>) {
+    release_hold(tables, turn, Kind::Rw, Some(call.mode), &call.release);
+}
 
-    /// DRW.RELEASE: as DLOCK.RELEASE, for the hold of that mode.
-    pub fn rw_release(&mut self, turn: &mut Turn<'_>, call: &RwRelease<'_>) {
-        self.release_hold(turn, Kind::Rw, Some(call.mode), &call.release);
-    }
-
-    /// DSEM.RELEASE: returns a permit. The reply is the number of free permits afterwards; `NOTHELD` if the permit is
-    /// unknown or has ended. REQID as for a lock.
-    pub fn sem_release(&mut self, turn: &mut Turn<'_>, call: &SemRelease<'_>) {
-        // The permit takes the place of the owner: an id stands for one request about one permit.
-        let (owner, asks) = (&call.permit[..], Asks::Release);
-        let request = Call { kind: Kind::Semaphore, mode: None, owner, id: call.reqid, asks };
-        self.on_request(turn, call.key, request, |machine, step, resource| {
-            let id = HoldId::from_be_bytes(call.permit);
-            machine.end_if_expired(step, resource, |_| [id].into());
-            if resource.hold(id).is_none() {
-                machine.spend(step, request, Use::PassedOver);
-                return Some(not_out(step, call.permit));
-            }
-            machine.end_hold(step, resource, id, End::Released);
-            machine.hand_off(step, resource);
-            let available = resource.available();
-            machine.spend(step, request, Use::Released(u32::try_from(available).unwrap_or(0)));
-            Some(Outcome::Available(available))
-        });
-    }
+/// DSEM.RELEASE: returns a permit. The reply is the number of free permits afterwards; `NOTHELD` if the permit is
+/// unknown or has ended. REQID as for a lock.
+pub(crate) fn sem_release(tables: &mut Tables, turn: &mut Turn<'_>, call: &SemRelease<'_>) {
+    // The permit takes the place of the owner: an id stands for one request about one permit.
+    let (owner, asks) = (&call.permit[..], Asks::Release);
+    let request = Call { kind: Kind::Semaphore, mode: None, owner, id: call.reqid, asks };
+    requests::on_request(tables, turn, call.key, request, |step, resource| {
+        let id = HoldId::from_be_bytes(call.permit);
+        step.end_if_expired(resource, |_| [id].into());
+        if resource.hold(id).is_none() {
+            step.spend(request, Use::PassedOver);
+            return Some(not_out(step, call.permit));
+        }
+        step.end_hold(resource, id, End::Released);
+        step.hand_off(resource);
+        let available = resource.available();
+        step.spend(request, Use::Released(u32::try_from(available).unwrap_or(0)));
+        Some(Outcome::Available(available))
+    });
 }
 
 /// What a RELEASE does to a hold in `mode`.

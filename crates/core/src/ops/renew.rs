@@ -5,92 +5,92 @@ use crate::effects::Outcome;
 use crate::holder::{Whose, hold_of, holds_of};
 use crate::ids::HoldId;
 use crate::kind::Kind;
-use crate::machine::Machine;
+use crate::ops::call;
 use crate::ops::call::refused_in_script;
 use crate::ops::reentry::{claim, set_deadline};
+use crate::ops::semaphore;
 use crate::ops::semaphore::not_out;
 use crate::state::resource::Resource;
+use crate::tables::Tables;
 use crate::time::Millis;
 use crate::turn::{Step, Turn};
 use dlock_wire::request::{Mode, Renew, RwRenew, SemRenew};
 
-impl Machine {
-    /// DLOCK.RENEW and DFAIR.RENEW (`kind`): sets a new end of the lease, which may be sooner or later. Without PX or
-    /// EX it uses the hold's own lease. It claims a QUEUE grant. The reply is the token; `NOTHELD` as for RELEASE.
-    pub fn renew(&mut self, turn: &mut Turn<'_>, kind: Kind, call: &Renew<'_>) {
-        self.renew_hold(turn, kind, None, call);
-    }
+/// DLOCK.RENEW and DFAIR.RENEW (`kind`): sets a new end of the lease, which may be sooner or later. Without PX or
+/// EX it uses the hold's own lease. It claims a QUEUE grant. The reply is the token; `NOTHELD` as for RELEASE.
+pub(crate) fn renew(tables: &mut Tables, turn: &mut Turn<'_>, kind: Kind, call: &Renew<'_>) {
+    renew_hold(tables, turn, kind, None, call);
+}
 
-    pub(crate) fn renew_hold(
-        &mut self,
-        turn: &mut Turn<'_>,
-        kind: Kind,
-        mode: Option<Mode>,
-        call: &Renew<'_>,
-    ) {
-        if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, None) {
-            turn.fx.reply = Some(fault);
-            return;
-        }
-        let answer = self.on_call(turn, kind, call.key, |machine, step, resource| {
-            machine.end_if_expired(step, resource, |resource| holds_of(resource, call.owner));
-            let whose = Whose { owner: call.owner, mode, token: call.token };
-            match hold_of(step.key, resource, whose) {
-                Ok(id) => {
-                    machine.renew_here(step, resource, id, call.lease_ms, call.bind_ms);
-                    resource.hold(id).map_or(Outcome::Null, |hold| Outcome::Token(hold.token))
-                }
-                Err(fault) => fault,
+pub(crate) fn renew_hold(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    kind: Kind,
+    mode: Option<Mode>,
+    call: &Renew<'_>,
+) {
+    if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, None) {
+        turn.fx.reply = Some(fault);
+        return;
+    }
+    let answer = call::on_call(tables, turn, kind, call.key, |step, resource| {
+        step.end_if_expired(resource, |resource| holds_of(resource, call.owner));
+        let whose = Whose { owner: call.owner, mode, token: call.token };
+        match hold_of(step.key, resource, whose) {
+            Ok(id) => {
+                step.renew_here(resource, id, call.lease_ms, call.bind_ms);
+                resource.hold(id).map_or(Outcome::Null, |hold| Outcome::Token(hold.token))
             }
-        });
-        turn.fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
-    }
+            Err(fault) => fault,
+        }
+    });
+    turn.fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
+}
 
+impl Step<'_> {
     /// Sets a new end of a lease.
     pub(crate) fn renew_here(
         &mut self,
-        step: &mut Step<'_>,
         resource: &mut Resource,
         id: HoldId,
         lease_ms: Option<Millis>,
         bind_ms: Option<Millis>,
     ) {
-        let hold_ref = self.leases.hold_ref(resource.key_id, id);
+        let hold_ref = self.tables.leases.hold_ref(resource.key_id, id);
         resource.change_hold(id, |hold| {
             let lease_ms = lease_ms.unwrap_or(hold.lease_ms);
             if bind_ms.is_some() || hold.unclaimed().is_some() {
-                self.follow(hold_ref, hold, bind_ms, step.caller.client);
+                self.tables.follow(hold_ref, hold, bind_ms, self.caller.client);
             }
             if hold.unclaimed().is_some() {
-                claim(hold, step, lease_ms);
+                claim(hold, self, lease_ms);
             } else {
                 hold.lease_ms = lease_ms;
-                set_deadline(hold, step.lease + lease_ms);
+                set_deadline(hold, self.lease + lease_ms);
             }
             hold.answers = hold.answers.wrapping_add(1);
         });
-        step.dirty = true;
+        self.dirty = true;
     }
+}
+/// DRW.RENEW: as DLOCK.RENEW, for the hold of that mode.
+pub(crate) fn rw_renew(tables: &mut Tables, turn: &mut Turn<'_>, call: &RwRenew<'_>) {
+    renew_hold(tables, turn, Kind::Rw, Some(call.mode), &call.renew);
+}
 
-    /// DRW.RENEW: as DLOCK.RENEW, for the hold of that mode.
-    pub fn rw_renew(&mut self, turn: &mut Turn<'_>, call: &RwRenew<'_>) {
-        self.renew_hold(turn, Kind::Rw, Some(call.mode), &call.renew);
+/// DSEM.RENEW: sets a new end of the lease of a permit. 1; `NOTHELD` if it is unknown or has ended.
+pub(crate) fn sem_renew(tables: &mut Tables, turn: &mut Turn<'_>, call: &SemRenew<'_>) {
+    if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, None) {
+        turn.fx.reply = Some(fault);
+        return;
     }
-
-    /// DSEM.RENEW: sets a new end of the lease of a permit. 1; `NOTHELD` if it is unknown or has ended.
-    pub fn sem_renew(&mut self, turn: &mut Turn<'_>, call: &SemRenew<'_>) {
-        if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, None) {
-            turn.fx.reply = Some(fault);
-            return;
+    semaphore::on_semaphore(tables, turn, call.key, |step, resource| {
+        let id = HoldId::from_be_bytes(call.permit);
+        step.end_if_expired(resource, |_| [id].into());
+        if resource.hold(id).is_none() {
+            return not_out(step, call.permit);
         }
-        self.on_semaphore(turn, call.key, |machine, step, resource| {
-            let id = HoldId::from_be_bytes(call.permit);
-            machine.end_if_expired(step, resource, |_| [id].into());
-            if resource.hold(id).is_none() {
-                return not_out(step, call.permit);
-            }
-            machine.renew_here(step, resource, id, call.lease_ms, call.bind_ms);
-            Outcome::Count(1)
-        });
-    }
+        step.renew_here(resource, id, call.lease_ms, call.bind_ms);
+        Outcome::Count(1)
+    });
 }

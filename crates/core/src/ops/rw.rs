@@ -2,7 +2,6 @@
 
 use crate::effects::Outcome;
 use crate::ids::HoldId;
-use crate::machine::Machine;
 use crate::queues::waiter::{Demand, Waiter};
 use crate::state::hold::Hold;
 use crate::state::resource::{Body, Resource};
@@ -11,12 +10,11 @@ use alloc::format;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::Mode;
 
-impl Machine {
+impl Step<'_> {
     /// `DEADLOCK` for a reader that would wait to write while another reader does so already: each
     /// would wait for the other to stop reading.
     pub(crate) fn refuse_second_upgrade(
         &mut self,
-        step: &Step<'_>,
         resource: &Resource,
         owner: &[u8],
         demand: Demand,
@@ -25,29 +23,30 @@ impl Machine {
             return None;
         }
         let Body::Rw(rw) = &resource.body else { return None };
-        let queue = self.waits.queue_of(step.key)?;
+        let queue = self.tables.waits.queue_of(self.key)?;
         let waits = |waiter: &Waiter| {
             *waiter.owner != *owner
                 && waiter.ask.demand == Demand::Rw(Mode::Write)
-                && !self.waits.is_deserted(waiter)
-                && !self.waits.is_over(waiter, step.now.mono, step.lease)
+                && !self.tables.waits.is_deserted(waiter)
+                && !self.tables.waits.is_over(waiter, self.now.mono, self.lease)
         };
         // Walk over the shorter one: the queue, or the list of readers.
-        let first = if self.waits.queue(queue)?.len < rw.readers.len() {
-            let mut queue = self.waits.walk(queue).map(|(_, waiter)| waiter);
+        let first = if self.tables.waits.queue(queue)?.len < rw.readers.len() {
+            let mut queue = self.tables.waits.walk(queue).map(|(_, waiter)| waiter);
             queue.find(|waiter| waits(waiter) && rw.find(&waiter.owner, Mode::Read).is_some())
         } else {
-            let place = |(_, hold): (HoldId, &Hold)| self.waits.waiter_of(queue, &hold.owner);
+            let place =
+                |(_, hold): (HoldId, &Hold)| self.tables.waits.waiter_of(queue, &hold.owner);
             let mut readers = rw.readers.iter().filter_map(place);
-            readers.find_map(|slot| self.waits.get(slot).filter(|waiter| waits(waiter)))
+            readers.find_map(|slot| self.tables.waits.get(slot).filter(|waiter| waits(waiter)))
         }?;
         let text = format!(
             "{} and {} both read {} and want to write",
             crate::answers::quoted(&first.owner),
             crate::answers::quoted(owner),
-            crate::answers::quoted(step.key.name)
+            crate::answers::quoted(self.key.name)
         );
-        self.counters.deadlocks_refused += 1;
+        self.tables.counters.deadlocks_refused += 1;
         Some(Outcome::fault(ErrorCode::Deadlock, text))
     }
 }

@@ -5,10 +5,10 @@ use crate::effects::{Effects, Event, Outcome, Subject};
 use crate::ids::{QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::kind::Kind;
-use crate::machine::Machine;
 use crate::queues::waiter::{NewWaiter, Position, WaitRequest, WaitState, WaiterId};
 use crate::state::fair::QueueEntry;
 use crate::state::hold::{Notify, channel};
+use crate::tables::Tables;
 use crate::terms::Terms;
 use crate::time::Instant;
 use crate::turn::Step;
@@ -17,41 +17,41 @@ use alloc::sync::Arc;
 use dlock_wire::message;
 use dlock_wire::reply::ErrorCode;
 
-impl Machine {
+impl Step<'_> {
     /// Adds the owner to the queue, or keeps its queue entry. With another mode, or for more permits, it goes to the
     /// end. An owner that goes first does not keep an entry behind other waiters.
     pub(crate) fn join_queue(
         &mut self,
-        step: &mut Step<'_>,
         kind: Kind,
         terms: &Terms<'_>,
         wait_state: WaitState,
         position: Position,
     ) -> Result<WaiterSlot, Outcome> {
-        let ask = WaitRequest { user: step.user, ..terms.to_wait_request() };
-        if let Some(slot) = self.waits.waiter_at(step.key, terms.owner) {
-            let has = self.waits.get(slot).map_or(ask.demand, |waiter| waiter.ask.demand);
+        let ask = WaitRequest { user: self.user, ..terms.to_wait_request() };
+        if let Some(slot) = self.tables.waits.waiter_at(self.key, terms.owner) {
+            let has = self.tables.waits.get(slot).map_or(ask.demand, |waiter| waiter.ask.demand);
             let stands_well =
-                position == Position::Back || self.waits.ahead_of(slot).next().is_none();
+                position == Position::Back || self.tables.waits.ahead_of(slot).next().is_none();
             if has.keeps_position_for(ask.demand) && stands_well {
-                self.replace(step.key, slot, step.caller.client, wait_state, ask, step.fx);
-                self.note_waiter(slot);
+                self.tables.replace(self.key, slot, self.caller.client, wait_state, ask, self.fx);
+                self.tables.note_waiter(slot);
                 return Ok(slot);
             }
-            self.evict(step.key, slot, terms.reqid, step.fx);
+            self.tables.evict(self.key, slot, terms.reqid, self.fx);
         }
-        self.has_room(step.key, 1)?;
+        self.tables.has_room(self.key, 1)?;
         let new_waiter = NewWaiter {
-            entry: Arc::new(QueueEntry { owner: terms.owner.into(), since: step.now.mono, ask }),
-            client: step.caller.client,
+            entry: Arc::new(QueueEntry { owner: terms.owner.into(), since: self.now.mono, ask }),
+            client: self.caller.client,
             wait_state,
             position,
         };
-        let slot = self.waits.join(step.key, kind, new_waiter);
-        self.note_waiter(slot);
+        let slot = self.tables.waits.join(self.key, kind, new_waiter);
+        self.tables.note_waiter(slot);
         Ok(slot)
     }
-
+}
+impl Tables {
     /// Tells the connection of a new waiter that it has it, and whether the waiter is its blocked call. Returns the id
     /// of that call.
     pub(crate) fn note_waiter(&mut self, slot: WaiterSlot) -> Option<WaiterId> {
@@ -82,7 +82,7 @@ impl Machine {
         self.has_room_in(self.waits.queue_of(key), more)
     }
 
-    /// [`Machine::has_room`] in this queue of the key; `None`: it has none yet.
+    /// [`Tables::has_room`] in this queue of the key; `None`: it has none yet.
     pub(crate) fn has_room_in(
         &mut self,
         queue: Option<QueueId>,

@@ -4,11 +4,35 @@ use crate::bytes::Name;
 use crate::ids::HoldId;
 use crate::key::Key;
 use crate::kind::Kind;
+use crate::queues::waiter::{HashKeys, WaiterId};
 use crate::state::fair::QueueEntry;
 use crate::time::Millis;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use hashbrown::HashMap;
+
+/// Grants sent to a parked caller that are not known to have arrived.
+#[derive(Debug)]
+pub struct GrantsInFlight {
+    pub(crate) grants: HashMap<WaiterId, InFlight, HashKeys>,
+}
+
+impl GrantsInFlight {
+    pub(crate) fn new(keys: HashKeys) -> Self {
+        Self { grants: HashMap::with_hasher(keys) }
+    }
+
+    /// Number of answers on their way.
+    pub fn len(&self) -> usize {
+        self.grants.len()
+    }
+
+    /// Whether none is on its way.
+    pub fn is_empty(&self) -> bool {
+        self.grants.is_empty()
+    }
+}
 
 /// The grants that one answer carries to a parked caller.
 #[derive(Debug)]

@@ -1,11 +1,12 @@
 //! Bindings of holds to connections.
+use crate::connection::Connections;
 use crate::ids::{HoldRef, KeyId};
-use crate::machine::Machine;
 use crate::state::hold::{Binding, Hold, NO_CLIENT};
 use crate::state::resource::Resource;
+use crate::tables::Tables;
 use crate::time::{LeaseInstant, Millis};
 
-impl Machine {
+impl Tables {
     /// Notes the bindings of a resource that just got its entry. A replica knows no connections: its values may name
     /// connections that this server had as a primary.
     pub(crate) fn bind_all(&mut self, resource: &Resource) {
@@ -22,14 +23,14 @@ impl Machine {
     /// MOVE brought a value from another home: its bindings follow.
     pub(crate) fn rebind(&mut self, home: u32, resource: &Resource) {
         for (id, hold) in resource.holds() {
-            self.unbind(HoldRef { home, key: resource.key_id, id }, hold);
+            self.connections.unbind_hold(HoldRef { home, key: resource.key_id, id }, hold);
         }
         self.bind_all(resource);
     }
 
     /// Binds a hold to a connection, or moves its binding there.
     pub(crate) fn bind(&mut self, hold_ref: HoldRef, hold: &mut Hold, ms: Millis, client: u64) {
-        self.unbind(hold_ref, hold);
+        self.connections.unbind_hold(hold_ref, hold);
         let binding = Binding { ms, client, is_shortened: false, orphan_until: None };
         hold.extras_mut().binding = Some(binding);
         if hold_ref.key != KeyId::NONE && client != NO_CLIENT {
@@ -52,11 +53,13 @@ impl Machine {
             self.bind(hold_ref, hold, ms, client);
         }
     }
+}
 
-    pub(crate) fn unbind(&mut self, hold_ref: HoldRef, hold: &Hold) {
+impl Connections {
+    pub(crate) fn unbind_hold(&mut self, hold_ref: HoldRef, hold: &Hold) {
         let client = hold.bound_to();
         if hold_ref.key != KeyId::NONE && client != NO_CLIENT {
-            self.connections.unbind(client, hold_ref);
+            self.unbind(client, hold_ref);
         }
     }
 }

@@ -5,54 +5,57 @@
 
 use crate::ids::KeyId;
 use crate::key::Key;
-use crate::machine::Machine;
+use crate::regime::Regime;
 use crate::state::hold::Hold;
 use crate::state::lock::Lock;
 use crate::state::resource::{Body, Resource};
 use crate::store::{Lookup, Store};
+use crate::tables::Tables;
 use crate::time::{LeaseInstant, Millis};
 use crate::turn::Step;
 use crate::turn::binding::orphan;
 
-impl Machine {
+impl Step<'_> {
     /// Ensures that the resource under a key has its entry, in the current epoch.
-    pub(crate) fn enter(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
+    pub(crate) fn enter(&mut self, resource: &mut Resource) {
         let loaded = resource.key_id == KeyId::NONE;
-        if let Some(entry) = self.leases.of_key(resource.key_id, step.key) {
-            if entry.epoch == self.regime.epoch() {
+        if let Some(entry) = self.tables.leases.of_key(resource.key_id, self.key) {
+            if entry.epoch == self.tables.regime.epoch() {
                 return;
             }
-            entry.epoch = self.regime.epoch();
-            self.start_in_epoch(step, resource);
+            entry.epoch = self.tables.regime.epoch();
+            self.start_in_epoch(resource);
         } else {
-            resource.key_id = self.leases.enter(step.key, resource.kind(), self.regime.epoch());
+            resource.key_id =
+                self.tables.leases.enter(self.key, resource.kind(), self.tables.regime.epoch());
             if loaded {
-                self.start_loaded(step, resource);
+                self.start_loaded(resource);
             } else {
-                self.bind_all(resource);
+                self.tables.bind_all(resource);
             }
         }
-        self.settle(step.key, resource);
+        self.tables.settle(self.key, resource);
     }
 
     /// A loaded resource starts to run: its remaining times count from now.
-    fn start_loaded(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
-        let has_extras = self.start_clock(step.lease, resource);
-        if self.regime.is_primary() {
-            step.dirty |= core::mem::take(&mut resource.is_news);
-            let grace_ms = self.settings.fair_grace_ms;
+    fn start_loaded(&mut self, resource: &mut Resource) {
+        let has_extras = self.tables.start_clock(self.lease, resource);
+        if self.tables.regime.is_primary() {
+            self.dirty |= core::mem::take(&mut resource.is_news);
+            let grace_ms = self.tables.settings.fair_grace_ms;
             // Bindings are among the extras.
             if has_extras {
-                resource.change_all_holds(|_, hold| orphan(hold, step.lease, grace_ms));
+                resource.change_all_holds(|_, hold| orphan(hold, self.lease, grace_ms));
             }
-            self.adopt_entries(step, resource);
+            self.adopt_entries(resource);
         }
     }
-
+}
+impl Tables {
     /// Turns the remaining times of a loaded resource into deadlines, and learns its tokens. Returns whether any hold
     /// has extras.
     pub(crate) fn start_clock(&mut self, lease: LeaseInstant, resource: &mut Resource) -> bool {
-        let from_snapshot = self.trusts_no_remainder(resource);
+        let from_snapshot = self.regime.trusts_no_remainder(resource);
         let starts = |left: LeaseInstant, full: Millis| {
             LeaseInstant(lease.0.saturating_add(remainder(left, full, from_snapshot).0))
         };
@@ -77,17 +80,21 @@ impl Machine {
         self.tokens.learn(token);
         has_extras
     }
+}
 
+impl Regime {
     /// Whether the remaining times of a loaded resource may be shorter than what clients were promised after it was
     /// saved. A replica need not count down: its promotion gives every lease in full.
     pub(crate) fn trusts_no_remainder(&self, resource: &Resource) -> bool {
-        resource.from_snapshot && self.regime.is_primary()
+        resource.from_snapshot && self.is_primary()
     }
+}
 
+impl Step<'_> {
     /// A replica was promoted: all leases it knows last in full once more, from the promotion.
-    fn start_in_epoch(&mut self, step: &mut Step<'_>, resource: &mut Resource) {
-        let began = self.regime.epoch_began();
-        let grace_ms = self.settings.fair_grace_ms;
+    fn start_in_epoch(&mut self, resource: &mut Resource) {
+        let began = self.tables.regime.epoch_began();
+        let grace_ms = self.tables.settings.fair_grace_ms;
         match &mut resource.body {
             Body::Latch(latch) => latch.deadline = latch.lease_ms.map(|ms| began + ms),
             _ => {
@@ -100,11 +107,12 @@ impl Machine {
             hold.deadline = began + full_lease(hold);
             orphan(hold, began, grace_ms);
         });
-        if self.regime.is_primary() {
-            self.adopt_entries(step, resource);
+        if self.tables.regime.is_primary() {
+            self.adopt_entries(resource);
         }
     }
-
+}
+impl Tables {
     /// After a call may have joined the queue of `key`: its lease ends before those for which no call waits. So does an
     /// unclaimed grant, because the end of that decides whether the waiters of its connection count.
     pub(crate) fn note_awaited(&mut self, key: Key<'_>, resource: &Resource) {
@@ -117,14 +125,16 @@ impl Machine {
             self.leases.set_awaited(resource.key_id);
         }
     }
+}
 
-    /// A call waits for `key` from now on: see [`Machine::note_awaited`].
-    pub(crate) fn note_wait_for(&mut self, keys: &mut dyn Store, key: Key<'_>) {
-        if let Lookup::Here(resource) = keys.get(key) {
-            self.leases.set_awaited(resource.key_id);
-        }
+/// A call waits for `key` from now on: see [`Tables::note_awaited`].
+pub(crate) fn note_wait_for(tables: &mut Tables, keys: &mut dyn Store, key: Key<'_>) {
+    if let Lookup::Here(resource) = keys.get(key) {
+        tables.leases.set_awaited(resource.key_id);
     }
+}
 
+impl Tables {
     /// Updates the lease index from the new state of a resource.
     pub(crate) fn settle(&mut self, key: Key<'_>, resource: &mut Resource) {
         if resource.is_free() {

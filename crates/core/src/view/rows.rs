@@ -1,32 +1,30 @@
 //! The rows of WAITERS.
 
 use super::{connection, millis};
-use crate::machine::Machine;
 use crate::queues::waiter::{WaitState, Waiter};
 use crate::state::fair::QueueEntry;
+use crate::tables::Tables;
 use crate::time::Now;
 use dlock_wire::reply::WaiterInfo;
 
-impl Machine {
-    /// The row of a waiter.
-    pub(super) fn row(&self, waiter: &Waiter, now: Now) -> WaiterInfo {
-        let call = self.waits().leader(waiter);
-        WaiterInfo {
-            owner: waiter.owner.to_vec(),
-            client: connection(waiter.client),
-            waiting: millis(now.mono.0.saturating_sub(waiter.since.0) / 1_000),
-            remaining: match call.wait_state {
-                // A timed-out call still counted here has QUEUE, and is a queue entry like others.
-                WaitState::Blocked { until } => {
-                    until.filter(|&until| until > now.mono).map(|until| millis(until - now.mono))
-                }
-                WaitState::Connected | WaitState::GroupMember => None,
-                WaitState::Disconnected { until } => {
-                    Some(millis(until - self.lease_time(now.mono)))
-                }
-            },
-            label: call.ask.label.to_vec(),
-        }
+/// The row of a waiter.
+pub(super) fn row(tables: &Tables, waiter: &Waiter, now: Now) -> WaiterInfo {
+    let call = tables.waits.leader(waiter);
+    WaiterInfo {
+        owner: waiter.owner.to_vec(),
+        client: connection(waiter.client),
+        waiting: millis(now.mono.0.saturating_sub(waiter.since.0) / 1_000),
+        remaining: match call.wait_state {
+            // A timed-out call still counted here has QUEUE, and is a queue entry like others.
+            WaitState::Blocked { until } => {
+                until.filter(|&until| until > now.mono).map(|until| millis(until - now.mono))
+            }
+            WaitState::Connected | WaitState::GroupMember => None,
+            WaitState::Disconnected { until } => {
+                Some(millis(until - tables.regime.lease(now.mono)))
+            }
+        },
+        label: call.ask.label.to_vec(),
     }
 }
 

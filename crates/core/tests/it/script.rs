@@ -33,9 +33,10 @@ use crate::support::{MS, Saved, Seen, World};
 use dlock_core::effects::Outcome;
 use dlock_core::ids::QueueId;
 use dlock_core::key::Key;
-use dlock_core::machine::Settings;
+use dlock_core::machine::{Fact, ServerEvent};
 use dlock_core::record::Level;
 use dlock_core::regime::Gate;
+use dlock_core::settings::Settings;
 use dlock_core::slab::SlabId;
 use dlock_core::turn::Caller;
 use dlock_testing::table::{self, Call};
@@ -189,7 +190,9 @@ impl Table {
         let seen = match *words {
             ["tick"] => world.tick(Gate::Open),
             ["tick", "shut"] => world.tick(Gate::Shut),
-            ["attach"] => world.step(|machine, turn| machine.replica_attached(turn.now.mono)),
+            ["attach"] => world.step(|machine, turn| {
+                machine.learn(Fact::ReplicaAttached(turn.now.mono));
+            }),
             ["gone", who] => world.gone(client(who)),
             ["undelivered", who] => world.undelivered(client(who)),
             ["abandoned", who] => {
@@ -199,7 +202,9 @@ impl Table {
             ["withdraw", who] => {
                 let waiter = world.blocked_on(client(who)).expect("a blocked call");
                 world.blocked.remove(&waiter);
-                world.step(|machine, turn| machine.withdraw(turn.keys, turn.now, waiter))
+                world.step(|machine, turn| {
+                    machine.event(turn, ServerEvent::Withdrawn(waiter));
+                })
             }
             ["del", k, "unheard"] => world.unlink_unheard(key(name(k))),
             ["removals-heard"] => world.hear_of_removals(),
@@ -223,12 +228,16 @@ impl Table {
             ["flushdb", db] => world.flush(Some(number(db))),
             ["flushall"] => world.flush(None),
             ["slot-lost", k] => world.step(|machine, turn| {
-                let queues = QueueId::FIRST..machine.waits().queue_bound();
+                let queues = QueueId::FIRST..machine.tables().waits.queue_bound();
                 machine.slot_lost(queues, |name| name == k.as_bytes(), turn.fx);
             }),
             ["failover"] => world.fail_over(),
-            ["demote"] => world.step(|machine, _| machine.demote()),
-            ["promote"] => world.step(|machine, turn| machine.promote(turn.now)),
+            ["demote"] => world.step(|machine, _| {
+                machine.learn(Fact::Demoted);
+            }),
+            ["promote"] => world.step(|machine, turn| {
+                machine.learn(Fact::Promoted(turn.now));
+            }),
             ["restart"] => world.restart(Saved::Aof),
             ["restart", "rdb"] => world.restart(Saved::Rdb),
             ["restart", "rdb", "unindexed"] => world.restart_unindexed(Saved::Rdb),
@@ -247,11 +256,15 @@ impl Table {
             ["unread"] => world.cannot_read(false),
             ["unread", "replica"] => world.cannot_read(true),
             ["diverged", number] => {
-                let missing = world.machine.divergence().total().total();
+                let missing = world.machine.tables().regime.divergence.total().total();
                 assert_eq!(missing.to_string(), number, "records that were refused");
             }
             ["level", number] => {
-                assert_eq!(world.machine.level().number().to_string(), number, "the record level");
+                assert_eq!(
+                    world.machine.tables().level.number().to_string(),
+                    number,
+                    "the record level"
+                );
             }
             ["held-back"] => self.held_back = true,
             ["events"] => self.with_events = true,

@@ -2,16 +2,19 @@
 
 use crate::answers::{in_quarantine, wrong_type};
 use crate::effects::Outcome;
+use crate::events::activity;
+use crate::events::tick;
 use crate::holder::own_hold;
 use crate::ids::GroupId;
 use crate::kind::Kind;
-use crate::machine::Machine;
 use crate::ops::call::refused_in_script;
 use crate::queues::waiter::Demand;
 use crate::requests::{Asks, Call};
 use crate::state::lock::Lock;
 use crate::state::resource::Resource;
+use crate::tables::Tables;
 use crate::time::Now;
+use crate::turn;
 use crate::turn::{Caller, Step, Turn};
 use alloc::format;
 use alloc::vec::Vec;
@@ -60,75 +63,68 @@ impl KeyState {
     }
 }
 
-impl Machine {
-    /// Inspects each key, and finds the earlier call of the owner whose waiters this one takes over. A key of another
-    /// type is an error before anything is taken.
-    pub(crate) fn inspect_all(
-        &mut self,
-        turn: &mut Turn<'_>,
-        call: &MAcquire<'_>,
-        takes_any: bool,
-    ) -> Result<Snapshot, Outcome> {
-        if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, None) {
-            return Err(fault);
+/// Inspects each key, and finds the earlier call of the owner whose waiters this one takes over. A key of another
+/// type is an error before anything is taken.
+pub(crate) fn inspect_all(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    call: &MAcquire<'_>,
+    takes_any: bool,
+) -> Result<Snapshot, Outcome> {
+    if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, None) {
+        return Err(fault);
+    }
+    let (keys, most) = (call.keys.len(), tables.settings.max_keys_per_call);
+    if keys > most {
+        let text = format!("{keys} keys in one call; {most} are allowed (dlock.max-keys-per-call)");
+        return Err(Outcome::fault(ErrorCode::Limit, text));
+    }
+    activity::mark_active(tables, turn, turn.caller.client);
+    if tables.settings.deadlock_detection {
+        tick::end_due_leases(tables, turn, core::iter::empty());
+    }
+    if call.block_ms.is_none() || !turn.caller.may_block {
+        return inspect_each(tables, turn, call, Own::Counts);
+    }
+    if let Some(kept) = tables.group_kept_by(turn.now, turn.caller, call, takes_any) {
+        let states = inspect_each(tables, turn, call, Own::Stays)?;
+        // An inspected key may have granted the call or ended it.
+        if tables.waits.group(kept).is_some() {
+            return Ok(Snapshot { kept: Some(kept), ..states });
         }
-        let (keys, most) = (call.keys.len(), self.settings.max_keys_per_call);
-        if keys > most {
-            let text =
-                format!("{keys} keys in one call; {most} are allowed (dlock.max-keys-per-call)");
-            return Err(Outcome::fault(ErrorCode::Limit, text));
-        }
-        self.mark_active(turn, turn.caller.client);
-        if self.settings.deadlock_detection {
-            self.end_due_leases(turn, core::iter::empty());
-        }
-        if call.block_ms.is_none() || !turn.caller.may_block {
-            return self.inspect_each(turn, call, Own::Counts);
-        }
-        if let Some(kept) = self.group_kept_by(turn.now, turn.caller, call, takes_any) {
-            let states = self.inspect_each(turn, call, Own::Stays)?;
-            // An inspected key may have granted the call or ended it.
-            if self.waits.group(kept).is_some() {
-                return Ok(Snapshot { kept: Some(kept), ..states });
+    }
+    inspect_each(tables, turn, call, Own::Goes)
+}
+
+fn inspect_each(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    call: &MAcquire<'_>,
+    own: Own,
+) -> Result<Snapshot, Outcome> {
+    let (owner, id, asks) = (call.owner, call.reqid, Asks::Acquire);
+    let request = Call { kind: Kind::Lock, mode: None, owner, id, asks };
+    let mut found =
+        Snapshot { each: Vec::with_capacity(call.keys.len()), kept: None, refusal: None };
+    for &name in call.keys {
+        let key = turn.caller.key(name);
+        let state = turn::on_key(tables, turn, Kind::Lock, key, |step, resource| {
+            step.hand_off(resource);
+            if id.is_some()
+                && let Some(refusal) = step.recall(resource, request)
+            {
+                found.refusal.get_or_insert(refusal);
+                return KeyState::Refused;
             }
-        }
-        self.inspect_each(turn, call, Own::Goes)
+            step.inspect_one(resource, call, own)
+        });
+        found.each.push(state.map_err(|_| wrong_type())?);
     }
+    Ok(found)
+}
 
-    fn inspect_each(
-        &mut self,
-        turn: &mut Turn<'_>,
-        call: &MAcquire<'_>,
-        own: Own,
-    ) -> Result<Snapshot, Outcome> {
-        let (owner, id, asks) = (call.owner, call.reqid, Asks::Acquire);
-        let request = Call { kind: Kind::Lock, mode: None, owner, id, asks };
-        let mut found =
-            Snapshot { each: Vec::with_capacity(call.keys.len()), kept: None, refusal: None };
-        for &name in call.keys {
-            let key = turn.caller.key(name);
-            let state = self.on_key(turn, Kind::Lock, key, |machine, step, resource| {
-                machine.hand_off(step, resource);
-                if id.is_some()
-                    && let Some(refusal) = machine.recall(step, resource, request)
-                {
-                    found.refusal.get_or_insert(refusal);
-                    return KeyState::Refused;
-                }
-                machine.inspect_one(step, resource, call, own)
-            });
-            found.each.push(state.map_err(|_| wrong_type())?);
-        }
-        Ok(found)
-    }
-
-    fn inspect_one(
-        &self,
-        step: &Step<'_>,
-        resource: &Resource,
-        call: &MAcquire<'_>,
-        own: Own,
-    ) -> KeyState {
+impl Step<'_> {
+    fn inspect_one(&self, resource: &Resource, call: &MAcquire<'_>, own: Own) -> KeyState {
         if own_hold(resource, call.owner, call.reqid, Demand::Lock).is_some() {
             let hold = resource.lock().hold();
             let has_seen = hold.is_some_and(|hold| hold.seen(call.reqid).is_some());
@@ -140,17 +136,17 @@ impl Machine {
             };
         }
         let is_free = matches!(resource.lock(), Lock::Free);
-        if self.quarantine_left(step.now.mono) > 0 {
+        if self.tables.regime.quarantine_left(self.now.mono) > 0 {
             return KeyState::Closed(resource.lock().hold().is_none());
         }
-        if !self.regime.accepts_writes() {
+        if !self.tables.regime.accepts_writes() {
             return KeyState::Closed(false);
         }
-        let queue = self.waits.queue_of(step.key).filter(|_| is_free);
-        let mut waiting = queue.into_iter().flat_map(|queue| self.waits.walk(queue));
+        let queue = self.tables.waits.queue_of(self.key).filter(|_| is_free);
+        let mut waiting = queue.into_iter().flat_map(|queue| self.tables.waits.walk(queue));
         let first = waiting.find(|(_, waiter)| match own {
             Own::Goes if *waiter.owner == *call.owner => false,
-            Own::Counts | Own::Goes | Own::Stays => self.counts(waiter),
+            Own::Counts | Own::Goes | Own::Stays => self.tables.counts(waiter),
         });
         let is_first = match first {
             None => true,
@@ -158,7 +154,8 @@ impl Machine {
         };
         if is_free && is_first { KeyState::Open } else { KeyState::Closed(false) }
     }
-
+}
+impl Tables {
     /// The earlier call of the owner for several keys, if it waits for every key of this one.
     fn group_kept_by(
         &self,
@@ -179,18 +176,18 @@ impl Machine {
 }
 
 /// The answer to a call for any key that does not wait.
-pub(crate) fn refuse_any(machine: &Machine, now: Now, states: &[KeyState]) -> Outcome {
+pub(crate) fn refuse_any(tables: &Tables, now: Now, states: &[KeyState]) -> Outcome {
     if states.contains(&KeyState::Closed(true)) {
-        return in_quarantine(machine.quarantine_left(now.mono));
+        return in_quarantine(tables.regime.quarantine_left(now.mono));
     }
     Outcome::Null
 }
 
 /// The answer to a call for all keys that does not wait.
-pub(crate) fn refuse(machine: &Machine, now: Now, states: &[KeyState]) -> Outcome {
+pub(crate) fn refuse(tables: &Tables, now: Now, states: &[KeyState]) -> Outcome {
     let closed = |state: &&KeyState| !state.can_be_taken();
     if states.iter().filter(closed).all(|state| *state == KeyState::Closed(true)) {
-        return in_quarantine(machine.quarantine_left(now.mono));
+        return in_quarantine(tables.regime.quarantine_left(now.mono));
     }
     Outcome::Null
 }

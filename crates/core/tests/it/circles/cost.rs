@@ -32,9 +32,9 @@ fn owners_that_wait_in_many_queues_in_one_order_are_checked_within_the_budget() 
         let mut scene = held(LOCKS);
         let mut worst = 0;
         for (owner, number) in pairs {
-            let before = scene.machine.searched();
+            let before = scene.machine.tables().searched;
             assert_eq!(scene.ask(owner, &lock(number), false), Came::WaitQueues);
-            worst = worst.max(scene.machine.searched() - before);
+            worst = worst.max(scene.machine.tables().searched - before);
         }
         assert!(worst <= LOOKS_MOST, "{worst} looks in one call");
         // The first owner is granted each lock, holds them all, and waits for one more at last.
@@ -42,9 +42,9 @@ fn owners_that_wait_in_many_queues_in_one_order_are_checked_within_the_budget() 
             scene.release(At(Kind::Lock, number), (HOLDERS + number, None));
         }
         assert_eq!(scene.ask(HOLDERS, &lock(LOCKS), false), Came::Granted);
-        let before = scene.machine.searched();
+        let before = scene.machine.tables().searched;
         assert_eq!(scene.ask(0, &lock(LOCKS), false), Came::WaitQueues);
-        let looked_at = scene.machine.searched() - before;
+        let looked_at = scene.machine.tables().searched - before;
         assert!(looked_at < 20, "{looked_at} looks for a call of an owner that holds {LOCKS}");
     }
 }
@@ -60,10 +60,10 @@ fn an_owner_in_two_queues_goes_to_the_end_of_one_without_a_long_search() {
     scene.release(At(Kind::Lock, 0), (HOLDERS, None));
     for round in 0..3 {
         for owner in 0..WAITERS {
-            let before = scene.machine.searched();
+            let before = scene.machine.tables().searched;
             scene.release(At(Kind::Lock, 0), (owner, None));
             assert_eq!(scene.ask(owner, &lock(0), true), Came::WaitQueues);
-            let looked_at = scene.machine.searched() - before;
+            let looked_at = scene.machine.tables().searched - before;
             assert!(looked_at <= 4, "{looked_at} places, o{owner} in round {round}");
         }
     }
@@ -77,13 +77,13 @@ fn one_call_inspects_a_bounded_number_of_waiters_even_if_cycles_are_refused() {
     let (mut refused, mut worst) = (0, 0);
     for _ in 0..OWNERS * LOCKS {
         let (owner, number) = (below(OWNERS), below(LOCKS));
-        let before = scene.machine.searched();
+        let before = scene.machine.tables().searched;
         let came = scene.ask(owner, &lock(number), false);
         refused += usize::from(matches!(came, Came::Deadlock(_)));
-        worst = worst.max(scene.machine.searched() - before);
+        worst = worst.max(scene.machine.tables().searched - before);
     }
     assert!(refused > OWNERS * LOCKS / 2, "{refused} refused");
-    let mean = scene.machine.searched() / (OWNERS * LOCKS) as u64;
+    let mean = scene.machine.tables().searched / (OWNERS * LOCKS) as u64;
     assert!(mean < 1_000 && worst <= LOOKS_MOST, "{mean} places for each call, {worst} at most");
 }
 
@@ -100,13 +100,13 @@ fn a_call_that_joins_two_long_chains_looks_at_no_more_than_any_other() {
     }
     let mut worst = 0;
     for owner in (0..LINKS).map(|n| n * 7_919 % LINKS) {
-        let before = scene.machine.searched();
+        let before = scene.machine.tables().searched;
         let came = scene.ask(owner, &lock((owner + 1) % LINKS), false);
         assert_eq!(came, Came::WaitQueues, "too far to see");
-        worst = worst.max(scene.machine.searched() - before);
+        worst = worst.max(scene.machine.tables().searched - before);
     }
     assert!(worst <= LOOKS_MOST, "{worst} looks in one call");
-    assert!(scene.machine.counters().deadlock_searches_cut > 0);
+    assert!(scene.machine.tables().counters.deadlock_searches_cut > 0);
 }
 
 /// Owners wait for very many locks, whose holders then ask for each other's.
@@ -122,9 +122,9 @@ fn a_call_looks_at_no_more_where_others_wait_for_all_that_its_owner_could() {
     }
     let mut worst = 0;
     for number in 0..HELD {
-        let before = scene.machine.searched();
+        let before = scene.machine.tables().searched;
         scene.ask(HOLDERS + number, &lock((number * 7 + 1) % HELD), false);
-        worst = worst.max(scene.machine.searched() - before);
+        worst = worst.max(scene.machine.tables().searched - before);
     }
     assert!(worst <= LOOKS_MOST, "{worst} looks in one call");
 }
@@ -140,8 +140,8 @@ fn a_call_looks_at_no_more_readers_than_at_anything_else() {
     }
     // The check is needed: an owner waits for the writer.
     assert_eq!(scene.ask(READERS, &lock(0), false), Came::WaitQueues);
-    let before = scene.machine.searched();
+    let before = scene.machine.tables().searched;
     assert_eq!(scene.ask(HOLDERS, &rw(Mode::Write), false), Came::WaitQueues);
-    let looked_at = scene.machine.searched() - before;
+    let looked_at = scene.machine.tables().searched - before;
     assert!(looked_at <= LOOKS_MOST, "{looked_at} looks in one call");
 }

@@ -4,6 +4,7 @@ use super::graph::{
     are_alike, arrows, caller_of, closes_a_circle, fault_of, has_circle, late_arrows, with,
 };
 use super::scene::{Ask, At, Came, NOW, Scene, State};
+use dlock_core::invariants::broken_invariant;
 use dlock_core::kind::Kind;
 use dlock_testing::Dice;
 use dlock_wire::request::Mode;
@@ -92,7 +93,7 @@ impl Run {
     fn play(mut self, met: &Met) {
         let mut states = self.scene.look();
         for _ in 0..STEPS {
-            let broken = self.scene.machine.broken_invariant(&mut self.scene.keys, NOW);
+            let broken = broken_invariant(self.scene.machine.tables(), &mut self.scene.keys, NOW);
             assert_eq!(broken, None);
             if self.below(5) == 0 {
                 self.let_go(&states);
@@ -113,14 +114,14 @@ impl Run {
             }
             states = self.judge(states, owner, &ask, &came, met);
         }
-        let broken = self.scene.machine.broken_invariant(&mut self.scene.keys, NOW);
+        let broken = broken_invariant(self.scene.machine.tables(), &mut self.scene.keys, NOW);
         assert_eq!(broken, None);
         self.end_late(met);
     }
 
     /// The tick refuses waits until there is no cycle, and none that is in no cycle.
     fn end_late(&mut self, met: &Met) {
-        self.scene.machine.settings.deadlock_detection = true;
+        self.scene.machine.configure(|settings| settings.deadlock_detection = true);
         let mut before = Vec::new();
         let refused = self.scene.search_late(|states| before.push(arrows(states)));
         met.late.fetch_add(refused.len(), Ordering::Relaxed);
@@ -135,7 +136,7 @@ impl Run {
         }
         let after = self.scene.look();
         assert!(!has_circle(&late_arrows(&after)), "a circle was not found: {after:?}");
-        let broken = self.scene.machine.broken_invariant(&mut self.scene.keys, NOW);
+        let broken = broken_invariant(self.scene.machine.tables(), &mut self.scene.keys, NOW);
         assert_eq!(broken, None);
     }
 
@@ -163,7 +164,7 @@ impl Run {
                 met.waited.fetch_add(1, Ordering::Relaxed);
                 let after = self.scene.look();
                 let closes = closes_a_circle(&arrows(&before), &arrows(&after), owner);
-                let is_on = self.scene.machine.settings.deadlock_detection;
+                let is_on = self.scene.machine.tables().settings.deadlock_detection;
                 assert!(!is_on || !closes, "a circle was not seen: {after:?}");
                 let is_one_of_all = !matches!(ask, Ask::Any(_) | Ask::Permit(_));
                 if is_one_of_all {
@@ -201,14 +202,13 @@ impl Run {
 
     /// Turns detection off or on, or renames a lock.
     fn make_trouble(&mut self, states: &[State]) {
-        let settings = &mut self.scene.machine.settings;
-        settings.deadlock_detection = !settings.deadlock_detection;
-        let is_off = !settings.deadlock_detection;
+        let is_off = self.scene.machine.tables().settings.deadlock_detection;
+        self.scene.machine.configure(|settings| settings.deadlock_detection = !is_off);
         if is_off && self.below(3) > 0 {
             // Detection is off only for a while. The other times it stays on, and a lock moves.
             return;
         }
-        self.scene.machine.settings.deadlock_detection = true;
+        self.scene.machine.configure(|settings| settings.deadlock_detection = true);
         let is_lock = |state: &&State| matches!(state.at.0, Kind::Lock | Kind::Fair);
         let held = states.iter().filter(|state| !state.holders.is_empty());
         let held: Vec<At> = held.filter(is_lock).map(|state| state.at).collect();

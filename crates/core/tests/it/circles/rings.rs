@@ -179,7 +179,7 @@ fn a_cycle_beyond_the_budget_of_a_call_is_counted_and_found_from_the_tick() {
         }
         let came = scene.ask(0, &b, true);
         assert_eq!(matches!(came, Came::Deadlock(_)), is_seen, "{keys} keys");
-        let cut = scene.machine.counters().deadlock_searches_cut;
+        let cut = scene.machine.tables().counters.deadlock_searches_cut;
         assert_eq!(cut, u64::from(!is_seen), "{keys} keys");
         let refused = scene.search_late(|_| ());
         assert_eq!(refused.len(), usize::from(!is_seen), "{keys} keys: {refused:?}");

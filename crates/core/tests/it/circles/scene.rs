@@ -6,9 +6,10 @@ use dlock_core::events::tick::Progress;
 use dlock_core::ids::ALONE;
 use dlock_core::key::Key;
 use dlock_core::kind::Kind;
-use dlock_core::machine::{Machine, Settings};
+use dlock_core::machine::{Fact, Machine, ServerEvent};
 use dlock_core::queues::waiter::{Demand, HashKeys, Waiter};
 use dlock_core::regime::Gate;
+use dlock_core::settings::Settings;
 use dlock_core::slab::SlabId;
 use dlock_core::store::{Lookup, Store};
 use dlock_core::time::{Instant, Now};
@@ -153,7 +154,7 @@ impl Scene {
 
     pub(super) fn is_waiting(&self, at: At, owner: usize) -> bool {
         let key = Key { db: 0, name: &at.name() };
-        self.machine.waits().waiter_at(key, &owner_name(owner)).is_some()
+        self.machine.tables().waits.waiter_at(key, &owner_name(owner)).is_some()
     }
 
     /// The owner leaves the queue of the key.
@@ -176,14 +177,14 @@ impl Scene {
         let (from, to) = (from.name(), to.name());
         let [from, to] = [&from, &to].map(|name| Key { db: 0, name });
         self.fx.clear();
-        self.keys.prints = Some(self.machine.spent().prints());
+        self.keys.prints = Some(self.machine.tables().spent.prints());
         let [there, gone] = self.keys.rename(from, to);
         let turn = &mut Turn::without_caller(&mut self.keys, self.now, &mut self.fx);
         let machine = &mut self.machine;
-        machine.moved(turn, to);
-        machine.unlinked(turn, to, there);
-        machine.unlinked(turn, from, gone);
-        machine.drain_some(turn);
+        machine.event(turn, ServerEvent::Moved(to));
+        machine.event(turn, ServerEvent::Unlinked(to, there));
+        machine.event(turn, ServerEvent::Unlinked(from, gone));
+        machine.event(turn, ServerEvent::Drained);
         self.settle();
     }
 
@@ -239,9 +240,9 @@ impl Scene {
         self.fx.clear();
         let turn = &mut Turn::without_caller(&mut self.keys, self.now, &mut self.fx);
         let progress = self.machine.tick(turn, gate, 1);
-        self.machine.set_gate(Gate::Open, self.now.mono);
+        self.machine.learn(Fact::Gate(Gate::Open, self.now.mono));
         // The answer names the key of the refused wait alone, and the log names all.
-        let newest = self.machine.log().newest().next();
+        let newest = self.machine.tables().log.newest().next();
         let links = newest.map(|entry| String::from_utf8_lossy(&entry.text).into_owned());
         let text = format!("this call would wait forever: {}", links.unwrap_or_default());
         let blocked = self.fx.wakes.iter().filter_map(|wake| match &wake.outcome {
@@ -290,8 +291,8 @@ impl Scene {
                 let holds = resource.holds();
                 state.holders = holds.map(|(id, hold)| (number(&hold.owner), mode(id))).collect();
             }
-            if let Some(queue) = machine.waits().queue_of(key) {
-                let waiters = machine.waits().walk(queue).map(|(_, waiter)| waiter);
+            if let Some(queue) = machine.tables().waits.queue_of(key) {
+                let waiters = machine.tables().waits.walk(queue).map(|(_, waiter)| waiter);
                 let place = |waiter: &Waiter| Place {
                     owner: number(&waiter.owner),
                     mode: match waiter.ask.demand {
@@ -299,7 +300,8 @@ impl Scene {
                         _ => None,
                     },
                     call: machine
-                        .waits()
+                        .tables()
+                        .waits
                         .group(waiter.group)
                         .map(|group| (waiter.group.number(), group.takes_any)),
                 };
@@ -322,7 +324,7 @@ fn open_machine() -> Machine {
         ..Settings::default()
     };
     let mut machine = Machine::new(HashKeys(1, 2), settings);
-    machine.set_gate(Gate::Open, Instant(0));
+    machine.learn(Fact::Gate(Gate::Open, Instant(0)));
     machine
 }
 

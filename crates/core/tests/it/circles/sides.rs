@@ -1,6 +1,7 @@
 //! The search on both sides of the caller: the shorter side decides, and no cycle is missed.
 
 use super::scene::{Ask, At, Came, NOW, Scene};
+use dlock_core::invariants::broken_invariant;
 use dlock_core::kind::Kind;
 use dlock_wire::request::Mode;
 
@@ -31,10 +32,10 @@ fn waits(scene: &mut Scene, owner: usize, key: usize) {
 
 /// Number of waiters inspected for the owner to wait for the key.
 fn cost(scene: &mut Scene, owner: usize, key: usize) -> u64 {
-    let before = scene.machine.searched();
+    let before = scene.machine.tables().searched;
     waits(scene, owner, key);
     is_sound(scene);
-    scene.machine.searched() - before
+    scene.machine.tables().searched - before
 }
 
 fn is_refused(scene: &mut Scene, owner: usize, ask: &Ask) {
@@ -43,7 +44,7 @@ fn is_refused(scene: &mut Scene, owner: usize, ask: &Ask) {
 }
 
 fn is_sound(scene: &mut Scene) {
-    assert_eq!(scene.machine.broken_invariant(&mut scene.keys, NOW), None);
+    assert_eq!(broken_invariant(scene.machine.tables(), &mut scene.keys, NOW), None);
 }
 
 /// Each owner holds its own key, and waits for that of the next; the last waits for that of `REST`.
@@ -115,7 +116,7 @@ fn a_caller_between_two_long_chains_is_checked_to_the_end() {
     waits(&mut scene, 129, 1_031);
     let looked_at = cost(&mut scene, 1, 1_000);
     assert!((90..400).contains(&looked_at), "{looked_at}");
-    assert_eq!(scene.machine.counters().deadlock_searches_cut, 0);
+    assert_eq!(scene.machine.tables().counters.deadlock_searches_cut, 0);
     is_refused(&mut scene, 1_029, &lock(100));
 }
 
@@ -132,9 +133,9 @@ fn owners_that_do_not_wait_for_the_caller_are_not_searched() {
         for key in keys {
             waits(&mut scene, 1, key);
         }
-        let before = scene.machine.searched();
+        let before = scene.machine.tables().searched;
         is_refused(&mut scene, 0, &lock(1));
-        let looked_at = scene.machine.searched() - before;
+        let looked_at = scene.machine.tables().searched - before;
         assert!((3..80).contains(&looked_at), "{looked_at} for {keys:?}");
     }
 }
@@ -145,9 +146,9 @@ fn a_call_for_several_keys_waits_for_no_waiter_of_a_key_that_it_holds() {
     holds(&mut scene, REST, [9_003]);
     // Owner 2 waits for owner 1 at a key of the call, and nowhere else.
     let both = Ask::All([9_001, 9_003].map(|key| At(Kind::Lock, key)).into());
-    let before = scene.machine.searched();
+    let before = scene.machine.tables().searched;
     assert_eq!(scene.ask(1, &both, true), Came::WaitQueues);
-    let looked_at = scene.machine.searched() - before;
+    let looked_at = scene.machine.tables().searched - before;
     assert!(looked_at < 20, "{looked_at}");
     is_sound(&mut scene);
     is_refused(&mut scene, REST, &lock(9_002));
@@ -169,9 +170,9 @@ fn all_readers_count_however_many_they_are() {
 #[test]
 fn all_that_a_search_looks_at_is_counted() {
     let refused = |scene: &mut Scene, ask: &Ask| {
-        let before = scene.machine.searched();
+        let before = scene.machine.tables().searched;
         is_refused(scene, REST, ask);
-        scene.machine.searched() - before
+        scene.machine.tables().searched - before
     };
     // A few for each link: where a count is left out, it is less than seven.
     let mut links = scene();
@@ -230,7 +231,7 @@ fn a_check_that_needs_more_than_its_budget_at_once_ends_there() {
     waits(&mut scene, 2, 9_001);
     // Owner 2 waits for owner 1, but first of all for more readers than one call inspects.
     waits(&mut scene, 1, 9_002);
-    assert_eq!(scene.machine.counters().deadlock_searches_cut, 1);
+    assert_eq!(scene.machine.tables().counters.deadlock_searches_cut, 1);
 }
 
 #[test]
@@ -243,7 +244,7 @@ fn the_tick_checks_a_call_for_very_many_keys_that_looked_at_some_of_them() {
     // Only the last key leads back.
     let all = Ask::All((0..=KEYS).map(|key| At(Kind::Lock, key)).collect());
     assert_eq!(scene.ask(1, &all, true), Came::WaitQueues);
-    assert_eq!(scene.machine.counters().deadlock_searches_cut, 1);
+    assert_eq!(scene.machine.tables().counters.deadlock_searches_cut, 1);
     let refused = scene.search_late(|_| ());
     assert_eq!(refused.len(), 1, "{refused:?}");
     is_sound(&mut scene);
@@ -261,9 +262,9 @@ fn with_too_many_waiters() -> Scene {
 
 /// The owner waits after a complete check.
 fn waits_after_a_check(scene: &mut Scene, owner: usize, ask: &Ask) {
-    let before = scene.machine.counters().deadlock_searches_cut;
+    let before = scene.machine.tables().counters.deadlock_searches_cut;
     assert_eq!(scene.ask(owner, ask, true), Came::WaitQueues);
-    assert_eq!(scene.machine.counters().deadlock_searches_cut, before, "within the budget");
+    assert_eq!(scene.machine.tables().counters.deadlock_searches_cut, before, "within the budget");
 }
 
 #[test]

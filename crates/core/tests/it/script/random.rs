@@ -6,8 +6,8 @@ use super::{BASE_US, Table};
 use crate::support::{MS, World};
 use dlock_core::events::tick::Progress;
 use dlock_core::key::Key;
-use dlock_core::machine::Settings;
 use dlock_core::regime::Gate;
+use dlock_core::settings::Settings;
 use dlock_core::store::{Lookup, Store};
 use dlock_testing::Dice;
 
@@ -250,8 +250,11 @@ fn wind_up(mut table: Table, rows: &mut Rows, is_demoted: bool, seed: u64) {
     let now = table.world.now();
     let alarm = table.world.machine.next_alarm(now, Gate::Open);
     assert!(alarm.is_none_or(|alarm| alarm > now.mono), "seed {seed}: nothing is due any more");
-    let called =
-        table.world.blocked.keys().filter(|id| table.world.machine.waits().by_id(**id).is_none());
+    let called = table
+        .world
+        .blocked
+        .keys()
+        .filter(|id| table.world.machine.tables().waits.by_id(**id).is_none());
     assert_eq!(called.count(), 0, "seed {seed}: who is blocked waits");
     rows.1.push("finish".to_owned());
     table.world.is_replica_slow = false;

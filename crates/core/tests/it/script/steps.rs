@@ -4,6 +4,7 @@
 //! `DLOCK_RUNS` sets the number of histories (`make steps HISTORIES=1000000`), `DLOCK_FIRST` the first seed, and
 //! `DLOCK_SEED` runs one history alone. A history that fails is shown with as few rows as possible.
 
+mod asked;
 mod differences;
 mod driver;
 mod rows;

@@ -2,7 +2,9 @@
 
 use super::{Table, number};
 use dlock_core::kind::Kind;
+use dlock_core::machine::Fact;
 use dlock_core::turn::Caller;
+use dlock_core::view;
 use dlock_wire::permit;
 use dlock_wire::reply::{HolderInfo, Info, LockInfo, LogToken, PermitInfo, RwInfo};
 use dlock_wire::request::{LatchRead, ListWaiters, LockRead, Log, Read, RwRead, SemRead};
@@ -15,7 +17,7 @@ impl Table {
         let now = self.world.now();
         let key = caller.key(key);
         let (machine, keys) = (&self.world.machine, &mut self.world.keys);
-        match machine.info(keys, now, kind, key) {
+        match view::info(machine.tables(), keys, now, kind, key) {
             Err(_) => "WRONGTYPE".to_owned(),
             Ok(None) => "null".to_owned(),
             Ok(Some(Info::Lock(info))) => self.lock(&info),
@@ -35,12 +37,12 @@ impl Table {
     /// The reply of `DLOCK.LOG`; entries as `event kind db/key [owner] token [label] held waited waiters (text)`, and
     /// how often if not once.
     pub(super) fn log(&mut self, call: Log) -> String {
-        let log = self.world.machine.log();
+        let log = &self.world.machine.tables().log;
         let count = match call {
             Log::Get { count } => count.map_or(usize::MAX, |count| count.try_into().expect("few")),
             Log::Len => return log.len().to_string(),
             Log::Reset => {
-                self.world.machine.reset_log();
+                self.world.machine.learn(Fact::LogReset);
                 return "OK".to_owned();
             }
         };
@@ -107,7 +109,7 @@ impl Table {
             | Read::Sem(SemRead::Info(call))
             | Read::Latch(LatchRead::Info(call)) => self.info(caller, kind, call.key),
             Read::Sem(SemRead::Permits(call)) => {
-                match machine.permits(keys, now, caller.key(call.key)) {
+                match view::permits(machine.tables(), keys, now, caller.key(call.key)) {
                     Err(_) => "WRONGTYPE".to_owned(),
                     Ok(rows) => {
                         let row = |row: &PermitInfo| {
@@ -129,7 +131,7 @@ impl Table {
             | Read::Sem(SemRead::Waiters(ListWaiters { key, count }))
             | Read::Latch(LatchRead::Waiters(ListWaiters { key, count })) => {
                 let most = count.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(9));
-                let rows = machine.waiters(keys, now, kind, caller.key(key), most);
+                let rows = view::waiters(machine.tables(), keys, now, kind, caller.key(key), most);
                 let Ok(rows) = rows else { return "WRONGTYPE".to_owned() };
                 let rows: Vec<String> = rows
                     .iter()
@@ -147,14 +149,28 @@ impl Table {
             Read::Lock(_, LockRead::Position(call))
             | Read::Rw(RwRead::Position(call))
             | Read::Sem(SemRead::Position(call)) => {
-                match machine.position(keys, now, kind, caller.key(call.key), call.owner) {
+                match view::position(
+                    machine.tables(),
+                    keys,
+                    now,
+                    kind,
+                    caller.key(call.key),
+                    call.owner,
+                ) {
                     Err(_) => "WRONGTYPE".to_owned(),
                     Ok(None) => "null".to_owned(),
                     Ok(Some(position)) => position.to_string(),
                 }
             }
             Read::Lock(_, LockRead::Check(call)) | Read::Rw(RwRead::Check(call)) => {
-                match machine.is_current(keys, now, kind, caller.key(call.key), call.token) {
+                match view::is_current(
+                    machine.tables(),
+                    keys,
+                    now,
+                    kind,
+                    caller.key(call.key),
+                    call.token,
+                ) {
                     Err(_) => "WRONGTYPE".to_owned(),
                     Ok(true) => "1".to_owned(),
                     Ok(false) => "STALE".to_owned(),

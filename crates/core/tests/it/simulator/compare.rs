@@ -6,6 +6,7 @@ use crate::support::{Seen, World};
 use dlock_core::effects::Outcome;
 use dlock_core::key::Key;
 use dlock_core::kind::Kind;
+use dlock_core::view;
 use dlock_wire::reply::Info;
 
 impl Simulation {
@@ -49,7 +50,7 @@ impl Simulation {
         for (k, name) in KEYS.into_iter().enumerate() {
             self.model.there[k] = self.world.has_key(Key { db: 0, name: name.as_bytes() });
         }
-        let remembered = self.world.machine.known_requests(self.world.now());
+        let remembered = self.world.machine.tables().known_requests(self.world.now());
         assert_eq!(remembered, self.model.remembered(), "requests that are remembered");
         assert_eq!(got, expected, "the machine (left) and the model (right) disagree");
     }
@@ -63,7 +64,8 @@ impl Simulation {
             let key = Key { db: 0, name: name.as_bytes() };
             let family = self.model.family(k);
             if self.model.is_foreign(k) || family.is_some_and(|family| family != asked) {
-                let rows = machine.waiters(keys, now, kind_of(asked), key, usize::MAX);
+                let rows =
+                    view::waiters(machine.tables(), keys, now, kind_of(asked), key, usize::MAX);
                 assert!(rows.is_err(), "no WRONGTYPE for {name} as {asked:?}");
             }
             if self.model.is_foreign(k) {
@@ -71,20 +73,21 @@ impl Simulation {
             }
             let family = family.unwrap_or(asked);
             let kind = kind_of(family);
-            let info = machine.info(keys, now, kind, key).expect("the family");
+            let info = view::info(machine.tables(), keys, now, kind, key).expect("the family");
             assert_eq!(info, self.model.info(k, family), "INFO {name}");
-            let rows = machine.waiters(keys, now, kind, key, usize::MAX).expect("the family");
+            let rows = view::waiters(machine.tables(), keys, now, kind, key, usize::MAX)
+                .expect("the family");
             assert_eq!(rows, self.model.rows(k), "WAITERS {name}");
-            let position = machine.position(keys, now, kind, key, owner.as_bytes());
+            let position = view::position(machine.tables(), keys, now, kind, key, owner.as_bytes());
             assert_eq!(position, Ok(self.model.position(k, owner)), "POSITION {name} {owner}");
             let shown: Vec<u64> =
                 info.iter().flat_map(Info::holders).map(|hold| hold.token).collect();
             for &token in &shown {
-                let current = machine.is_current(keys, now, kind, key, token);
+                let current = view::is_current(machine.tables(), keys, now, kind, key, token);
                 assert_eq!(current, Ok(true), "CHECK {name} {token}");
             }
             for token in self.model.tokens(k) {
-                let current = machine.is_current(keys, now, kind, key, token);
+                let current = view::is_current(machine.tables(), keys, now, kind, key, token);
                 assert_eq!(current, Ok(shown.contains(&token)), "CHECK {name} {token}");
             }
         }

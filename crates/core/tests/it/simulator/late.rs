@@ -4,8 +4,8 @@
 use crate::support::{Digest, MS, World};
 use dlock_core::effects::Outcome;
 use dlock_core::key::Key;
-use dlock_core::machine::Settings;
 use dlock_core::regime::Gate;
+use dlock_core::settings::Settings;
 use dlock_core::turn::Caller;
 use dlock_testing::Dice;
 use dlock_wire::reply::ErrorCode;

@@ -12,8 +12,8 @@ use crate::model::{Family, KEYS, Model, Settings};
 use crate::support::{MS, World};
 use compare::key_number;
 use dlock_core::key::Key;
-use dlock_core::machine;
 use dlock_core::regime::Gate;
+use dlock_core::settings;
 use dlock_testing::Dice;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -114,7 +114,7 @@ impl Simulation {
         };
         let now_ms = 1_000 * UNIT_MS;
         let mut world = World::new(
-            machine::Settings {
+            settings::Settings {
                 default_lease_ms: settings.default_lease,
                 fair_grace_ms: settings.grace,
                 max_waiters_per_key: settings.per_key,
@@ -227,7 +227,10 @@ impl Simulation {
         self.compare(|world| world.tick(gate), |model, touched| model.tick(open, touched));
         if open {
             let now = self.world.now();
-            assert!(!self.world.machine.wants_to_write(now), "after a tick nothing is left to do");
+            assert!(
+                !self.world.machine.tables().wants_to_write(now),
+                "after a tick nothing is left to do"
+            );
             for (k, name) in KEYS.into_iter().enumerate().filter(|_| self.model.is_up_to_date()) {
                 let there = self.world.has_key(Key { db: 0, name: name.as_bytes() });
                 assert_eq!(there, self.model.needs_a_key(k), "whether {name} is there");

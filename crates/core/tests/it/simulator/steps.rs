@@ -223,7 +223,7 @@ impl Simulation {
             }
             _ => false,
         };
-        if may_wait && self.world.machine.settings.deadlock_detection {
+        if may_wait && self.world.machine.tables().settings.deadlock_detection {
             // Before it searches, the machine ends expired holds of all keys.
             self.tick();
         }

@@ -3,6 +3,7 @@
 use super::keys::own;
 use super::{Seen, World};
 use dlock_core::key::{Key, Swap};
+use dlock_core::machine::{Fact, ServerEvent};
 
 impl World {
     /// As [`World::unlink`], but the machines learn of it only in [`World::hear_of_removals`]. The server removes a key
@@ -22,12 +23,12 @@ impl World {
         let after_events = self.after_events;
         for ((db, name), lost) in std::mem::take(&mut self.replica_keys.unheard) {
             self.on_replica(|machine, turn| {
-                machine.unlinked(turn, Key { db, name: &name }, Some(lost));
+                machine.event(turn, ServerEvent::Unlinked(Key { db, name: &name }, Some(lost)));
             });
         }
         for ((db, name), lost) in std::mem::take(&mut self.keys.unheard) {
             all = self.step(|machine, turn| {
-                machine.unlinked(turn, Key { db, name: &name }, Some(lost));
+                machine.event(turn, ServerEvent::Unlinked(Key { db, name: &name }, Some(lost)));
                 after_events(machine, turn);
             });
         }
@@ -43,9 +44,9 @@ impl World {
         self.unheard_renames.extend(gone.map(|gone| (own(from), own(to), gone)));
         let [there, gone] = self.keys.rename(from, to);
         self.step(|machine, turn| {
-            machine.moved(turn, to);
-            machine.unlinked(turn, to, there);
-            machine.unlinked(turn, from, gone);
+            machine.event(turn, ServerEvent::Moved(to));
+            machine.event(turn, ServerEvent::Unlinked(to, there));
+            machine.event(turn, ServerEvent::Unlinked(from, gone));
         })
     }
 
@@ -53,8 +54,11 @@ impl World {
     pub fn hear_of_renames(&mut self) -> Seen {
         for (from, to, gone) in std::mem::take(&mut self.unheard_renames) {
             self.on_replica(|machine, turn| {
-                machine.moved(turn, Key { db: to.0, name: &to.1 });
-                machine.unlinked(turn, Key { db: from.0, name: &from.1 }, Some(gone));
+                machine.event(turn, ServerEvent::Moved(Key { db: to.0, name: &to.1 }));
+                machine.event(
+                    turn,
+                    ServerEvent::Unlinked(Key { db: from.0, name: &from.1 }, Some(gone)),
+                );
             });
         }
         self.check();
@@ -66,10 +70,10 @@ impl World {
         self.keys.swap(a, b);
         self.replica_keys.swap(a, b);
         self.unheard_databases.push(None);
-        self.replica.keys_swapped(Swap { a, b });
+        self.replica.learn(Fact::Swapped(Swap { a, b }));
         self.step(|machine, turn| {
-            machine.keys_swapped(Swap { a, b });
-            machine.swapped(turn);
+            machine.learn(Fact::Swapped(Swap { a, b }));
+            machine.event(turn, ServerEvent::Swapped);
         })
     }
 
@@ -82,16 +86,19 @@ impl World {
         self.unheard_databases.push(Some(databases));
         self.step(|machine, turn| {
             let databases = machine.keys_flushed(db);
-            machine.flushed(turn, &databases, true);
+            machine.event(turn, ServerEvent::Flushed { databases: &databases, announce: true });
         })
     }
 
     /// The replica's machine processes the notices of all such swaps and flushes.
     pub fn hear_of_databases(&mut self) -> Seen {
         for flushed in std::mem::take(&mut self.unheard_databases) {
-            self.on_replica(|machine, turn| match &flushed {
-                Some(databases) => machine.flushed(turn, databases, true),
-                None => machine.swapped(turn),
+            let event = match &flushed {
+                Some(databases) => ServerEvent::Flushed { databases, announce: true },
+                None => ServerEvent::Swapped,
+            };
+            self.on_replica(|machine, turn| {
+                machine.event(turn, event);
             });
         }
         self.check_replica();
@@ -101,8 +108,8 @@ impl World {
     /// Checks that the replica remembers what the primary does, unless only one of them has learnt of a removal.
     pub(super) fn check_known_requests(&self) {
         if self.keys.unheard.len() == self.replica_keys.unheard.len() {
-            let [here, there] =
-                [&self.machine, &self.replica].map(|machine| machine.known_requests(self.now()));
+            let [here, there] = [&self.machine, &self.replica]
+                .map(|machine| machine.tables().known_requests(self.now()));
             assert_eq!(here, there, "the replica remembers as many requests as the primary");
         }
     }

@@ -8,10 +8,12 @@ use dlock_core::effects::{Effects, Event, Outcome};
 use dlock_core::events::diverged::Source;
 use dlock_core::events::lost::Lost;
 use dlock_core::events::tick::Progress;
+use dlock_core::invariants::broken_invariant;
 use dlock_core::key::Key;
-use dlock_core::machine::{Machine, Settings};
+use dlock_core::machine::{Fact, Machine, ServerEvent};
 use dlock_core::queues::waiter::{HashKeys, WaiterId};
 use dlock_core::regime::Gate;
+use dlock_core::settings::Settings;
 use dlock_core::time::{Instant, Now};
 use dlock_core::turn::{Caller, Turn};
 use dlock_wire::permit::PermitId;
@@ -19,7 +21,7 @@ use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Op, Request, SemOp};
 pub use keys::{Digest, Keys};
 use keys::{Id, slot_of};
-pub use server::{AfterEvents, Saved};
+pub use server::{AfterEvents, Saved, drain_some};
 use std::collections::BTreeMap;
 
 /// Microseconds in a millisecond.
@@ -109,7 +111,7 @@ impl World {
             replica_keys: Keys::default(),
             now_us,
             gate: Gate::Open,
-            after_events: Machine::drain_some,
+            after_events: drain_some,
             is_cluster: false,
             wall_us: WALL_US,
             paused: false,
@@ -122,8 +124,8 @@ impl World {
             sent: Vec::new(),
             caller: None,
         };
-        world.machine.observe(Instant(now_us), false);
-        world.replica.observe(Instant(now_us), false);
+        world.machine.learn(Fact::Paused(false, Instant(now_us)));
+        world.replica.learn(Fact::Paused(false, Instant(now_us)));
         world
     }
 
@@ -136,7 +138,7 @@ impl World {
     pub fn at(&mut self, now_us: u64) {
         assert!(now_us >= self.now_us, "time does not run backwards");
         self.now_us = now_us;
-        self.machine.observe(Instant(now_us), self.paused);
+        self.machine.learn(Fact::Paused(self.paused, Instant(now_us)));
         self.stop_with_primary();
     }
 
@@ -171,10 +173,10 @@ impl World {
         let mut fx = std::mem::take(&mut self.fx);
         fx.clear();
         let before = counts(&self.machine);
-        let was_diverged = self.machine.divergence().is_any();
-        self.machine.set_gate(self.gate, now.mono);
+        let was_diverged = self.machine.tables().regime.divergence.is_any();
+        self.machine.learn(Fact::Gate(self.gate, now.mono));
         run(&mut self.machine, &mut self.keys, now, &mut fx);
-        self.machine.forget_gate();
+        self.machine.learn(Fact::GateForgotten);
         self.stop_with_primary();
         (self.keys.slot, self.keys.is_shut) = (None, false);
         for record in &fx.records {
@@ -209,7 +211,7 @@ impl World {
             // It may be woken in the same step: the server blocks it first.
             self.blocked.insert(waiter, client);
         }
-        if was_diverged && self.machine.divergence().is_any() {
+        if was_diverged && self.machine.tables().regime.divergence.is_any() {
             assert!(!fx.wakes.iter().any(|wake| wake.outcome.is_grant()), "it grants to no waiter");
             assert_eq!(seen.counted[0], 0, "a diverged server grants nothing");
             let mut events = fx.notes.iter();
@@ -256,7 +258,7 @@ impl World {
         );
         if let Some(waiter) = seen.parked {
             assert!(caller.may_block, "only who may block is parked");
-            let waits = self.machine.waits().by_id(waiter).is_some();
+            let waits = self.machine.tables().waits.by_id(waiter).is_some();
             assert_eq!(waits, self.blocked.contains_key(&waiter), "a parked caller waits");
         }
         if let Some(Outcome::Fault(fault)) = &seen.reply {
@@ -293,7 +295,7 @@ impl World {
                 if machine.tick(turn, known, 2) == Progress::More {
                     continue;
                 }
-                if known != Gate::Unknown || !machine.wants_to_write(turn.now) {
+                if known != Gate::Unknown || !machine.tables().wants_to_write(turn.now) {
                     return;
                 }
                 assert!(
@@ -304,7 +306,10 @@ impl World {
             }
             panic!("what is due comes to an end");
         });
-        assert!(gate != Gate::Open || self.machine.has_served_all(), "the tick serves all waiters");
+        assert!(
+            gate != Gate::Open || self.machine.tables().has_served_all(),
+            "the tick serves all waiters"
+        );
         self.tick_replica();
         seen
     }
@@ -312,7 +317,9 @@ impl World {
     /// The grant in flight to `client` cannot be sent, though the connection lives.
     pub fn undelivered(&mut self, client: u64) -> Seen {
         let waiter = self.take_sent(client);
-        let mut seen = self.step(|machine, turn| machine.undelivered(turn, waiter));
+        let mut seen = self.step(|machine, turn| {
+            machine.event(turn, ServerEvent::Undelivered(waiter));
+        });
         self.finish_in_tick(&mut seen);
         seen
     }
@@ -320,13 +327,13 @@ impl World {
     /// The grant in flight to `client` has arrived.
     pub fn delivered(&mut self, client: u64) {
         let waiter = self.take_sent(client);
-        self.machine.delivered(waiter);
+        self.machine.learn(Fact::Delivered(waiter));
     }
 
     /// All grants in flight have arrived.
     pub fn all_delivered(&mut self) {
         for (waiter, _) in std::mem::take(&mut self.sent) {
-            self.machine.delivered(waiter);
+            self.machine.learn(Fact::Delivered(waiter));
         }
     }
 
@@ -342,18 +349,20 @@ impl World {
 
     fn check_replica(&mut self) {
         let now = self.now();
-        let broken = self.replica.broken_invariant(&mut self.replica_keys, now);
+        let broken = broken_invariant(self.replica.tables(), &mut self.replica_keys, now);
         assert_eq!(broken, None, "an invariant of the replica is broken");
     }
 
     /// Checks the invariants after every step.
     fn check(&mut self) {
         let now = self.now();
-        let broken = self.machine.broken_invariant(&mut self.keys, now);
+        let broken = broken_invariant(self.machine.tables(), &mut self.keys, now);
         assert_eq!(broken, None, "an invariant of the primary is broken");
         // The replica has them while it stands here for the primary.
         let is_owed = |waiter: &WaiterId| {
-            [&self.machine, &self.replica].iter().any(|machine| machine.owes_answer(*waiter))
+            [&self.machine, &self.replica]
+                .iter()
+                .any(|machine| machine.tables().owes_answer(*waiter))
         };
         assert!(self.blocked.keys().all(is_owed), "a blocked call is answered some time");
         let (here, there) = (self.keys.digest(), self.replica_keys.digest());
@@ -383,7 +392,8 @@ impl World {
         self.pause(false);
         self.gate = Gate::Open;
         self.is_cluster = false;
-        let known: Vec<u64> = self.machine.connections().iter().map(|(client, _)| client).collect();
+        let known: Vec<u64> =
+            self.machine.tables().connections.iter().map(|(client, _)| client).collect();
         for client in known {
             self.gone(client);
         }
@@ -399,16 +409,16 @@ impl World {
         self.tick(Gate::Open);
         self.on_replica(|_, _| ());
         for machine in [&self.machine, &self.replica] {
-            let waits = machine.waits();
+            let waits = &machine.tables().waits;
             assert_eq!(waits.len(), 0, "no waiter is left");
             assert_eq!(waits.queues().count(), 0, "no queue is left");
             assert_eq!(waits.timeouts.armed() + waits.graces.armed(), 0, "no alarm is left");
-            assert_eq!(machine.leases().armed(), 0, "no lease is left");
-            assert_eq!(machine.leases().len(), 0, "no entry is left");
-            assert_eq!(machine.leases().held(), 0, "nobody holds anything");
-            assert_eq!(machine.connections().len(), 0, "no connection is known");
-            assert_eq!(machine.in_flight(), 0, "no grant is on its way");
-            assert_eq!(machine.removed_values(), 0, "no removed value is left");
+            assert_eq!(machine.tables().leases.armed(), 0, "no lease is left");
+            assert_eq!(machine.tables().leases.len(), 0, "no entry is left");
+            assert_eq!(machine.tables().leases.held(), 0, "nobody holds anything");
+            assert_eq!(machine.tables().connections.len(), 0, "no connection is known");
+            assert_eq!(machine.tables().in_flight.len(), 0, "no grant is on its way");
+            assert_eq!(machine.tables().removed_values(), 0, "no removed value is left");
         }
         let alarm = self.machine.next_alarm(self.now(), Gate::Open);
         assert_eq!(alarm, None, "no alarm is asked for");
@@ -431,12 +441,12 @@ fn key_of(op: Op<'_>) -> Vec<u8> {
 
 fn replica_of(settings: &Settings) -> Machine {
     let mut replica = Machine::new(HashKeys(3, 4), settings.clone());
-    replica.demote();
+    replica.learn(Fact::Demoted);
     replica
 }
 
 fn counts(machine: &Machine) -> [u64; 9] {
-    let counters = machine.counters();
+    let counters = &machine.tables().counters;
     [
         counters.grants_at_once,
         counters.grants_after_waiting,

@@ -7,7 +7,7 @@ use dlock_core::events::diverged::{NO_KEY, Source};
 use dlock_core::events::lost::Lost;
 use dlock_core::events::tick::Progress;
 use dlock_core::key::{Key, Swap};
-use dlock_core::machine::Machine;
+use dlock_core::machine::{Fact, Machine, ServerEvent};
 use dlock_core::queues::waiter::WaiterId;
 use dlock_core::record::{self, Clocks, Level};
 use dlock_core::regime::Gate;
@@ -16,8 +16,13 @@ use dlock_core::store::{Lookup, Store};
 use dlock_core::time::{Instant, LeaseInstant, Now};
 use dlock_core::turn::Turn;
 
-/// [`Machine::drain_some`], or nothing: then the tick does all the work, as after very many events.
+/// [`drain_some`], or nothing: then the tick does all the work, as after very many events.
 pub type AfterEvents = fn(&mut Machine, &mut Turn<'_>);
+
+/// The events that the server reported are processed.
+pub fn drain_some(machine: &mut Machine, turn: &mut Turn<'_>) {
+    machine.event(turn, ServerEvent::Drained);
+}
 
 impl World {
     /// A call is no longer blocked, though its connection lives.
@@ -25,7 +30,7 @@ impl World {
         self.blocked.remove(&waiter);
         let after_events = self.after_events;
         self.step(|machine, turn| {
-            machine.withdraw(turn.keys, turn.now, waiter);
+            machine.event(turn, ServerEvent::Withdrawn(waiter));
             after_events(machine, turn);
         })
     }
@@ -47,19 +52,19 @@ impl World {
             // In the order in which a server reports them.
             keys.slot = slot;
             let turn = &mut Turn::without_caller(keys, now, fx);
-            let is_done = machine.client_departs(turn, client);
+            let is_done = machine.event(turn, ServerEvent::ClientGone(client));
             for call in calls {
-                machine.hang_up(turn.keys, now, call);
+                machine.event(turn, ServerEvent::HungUp(call));
             }
-            machine.drain_some(turn);
+            machine.event(turn, ServerEvent::Drained);
             keys.slot = None;
             let turn = &mut Turn::without_caller(keys, now, fx);
             if !is_done {
-                machine.client_departs(turn, client);
-                machine.drain_some(turn);
+                machine.event(turn, ServerEvent::ClientGone(client));
+                machine.event(turn, ServerEvent::Drained);
             }
             for (waiter, _) in lost {
-                machine.undelivered(turn, waiter);
+                machine.event(turn, ServerEvent::Undelivered(waiter));
             }
         });
         self.finish_in_tick(&mut seen);
@@ -68,14 +73,14 @@ impl World {
 
     /// Limits the large work in one step of primary and replica, until a restart.
     pub fn set_portion(&mut self, most: usize) {
-        self.machine.set_portion(most);
-        self.replica.set_portion(most);
+        self.machine.learn(Fact::Portion(most));
+        self.replica.learn(Fact::Portion(most));
     }
 
     /// Before keys are removed: the machines say how they make fingerprints.
     pub fn share_prints(&mut self) {
-        self.keys.prints = Some(self.machine.spent().prints());
-        self.replica_keys.prints = Some(self.replica.spent().prints());
+        self.keys.prints = Some(self.machine.tables().spent.prints());
+        self.replica_keys.prints = Some(self.replica.tables().spent.prints());
     }
 
     /// The replica does one piece of the work left to its tick.
@@ -109,12 +114,12 @@ impl World {
             lost
         });
         self.on_replica(|machine, turn| {
-            machine.unlinked(turn, key, there);
+            machine.event(turn, ServerEvent::Unlinked(key, there));
         });
         self.keys.slot = self.is_cluster.then(|| slot_of(key.name));
         let after_events = self.after_events;
         let mut seen = self.step(|machine, turn| {
-            machine.unlinked(turn, key, here);
+            machine.event(turn, ServerEvent::Unlinked(key, here));
             after_events(machine, turn);
         });
         self.finish_in_tick(&mut seen);
@@ -132,12 +137,12 @@ impl World {
         let told = |[there, gone]: [Option<Lost>; 2]| {
             move |machine: &mut Machine, turn: &mut Turn<'_>| {
                 // The shell adopts a moved value for the waiters of its key.
-                let is_awaited = machine.waits().queue_of(to).is_some();
-                machine.moved(turn, to);
+                let is_awaited = machine.tables().waits.queue_of(to).is_some();
+                machine.event(turn, ServerEvent::Moved(to));
                 if is_awaited || there.is_some() {
-                    machine.unlinked(turn, to, there);
+                    machine.event(turn, ServerEvent::Unlinked(to, there));
                 }
-                machine.unlinked(turn, from, gone);
+                machine.event(turn, ServerEvent::Unlinked(from, gone));
                 after_events(machine, turn);
             }
         };
@@ -152,8 +157,8 @@ impl World {
         self.keys.swap(a, b);
         self.replica_keys.swap(a, b);
         let swapped = |machine: &mut Machine, turn: &mut Turn<'_>| {
-            machine.keys_swapped(Swap { a, b });
-            machine.swapped(turn);
+            machine.learn(Fact::Swapped(Swap { a, b }));
+            machine.event(turn, ServerEvent::Swapped);
         };
         self.on_replica(swapped);
         self.step(swapped)
@@ -173,15 +178,15 @@ impl World {
         let after_events = self.after_events;
         let told = |[_, gone]: [Option<Lost>; 2]| {
             move |machine: &mut Machine, turn: &mut Turn<'_>| {
-                machine.keys_swapped(Swap { a, b });
-                machine.keys_swapped(Swap { a, b });
-                machine.moved(turn, to);
-                machine.swapped(turn);
-                machine.unlinked(turn, key, gone);
-                machine.moved(turn, to);
-                machine.swapped(turn);
+                machine.learn(Fact::Swapped(Swap { a, b }));
+                machine.learn(Fact::Swapped(Swap { a, b }));
+                machine.event(turn, ServerEvent::Moved(to));
+                machine.event(turn, ServerEvent::Swapped);
+                machine.event(turn, ServerEvent::Unlinked(key, gone));
+                machine.event(turn, ServerEvent::Moved(to));
+                machine.event(turn, ServerEvent::Swapped);
                 // The server tells the new key once more, as it does for each key that a command brought.
-                machine.moved(turn, to);
+                machine.event(turn, ServerEvent::Moved(to));
                 after_events(machine, turn);
             }
         };
@@ -198,18 +203,20 @@ impl World {
         }
         self.on_replica(|machine, turn| {
             let databases = machine.keys_flushed(db);
-            machine.flushed(turn, &databases, true);
+            machine.event(turn, ServerEvent::Flushed { databases: &databases, announce: true });
         });
         let mut seen = self.step(|machine, turn| {
             let databases = machine.keys_flushed(db);
-            machine.flushed(turn, &databases, true);
-            if db.is_none() && machine.forgive(machine.divergence().total()) {
-                machine.tell_mark(turn.fx);
+            machine.event(turn, ServerEvent::Flushed { databases: &databases, announce: true });
+            if db.is_none()
+                && !machine.learn(Fact::Forgiven(machine.tables().regime.divergence.total()))
+            {
+                machine.tables().regime.tell_mark(turn.fx);
             }
         });
         if db.is_none() {
-            let missing = self.replica.divergence().total();
-            self.replica.forgive(missing);
+            let missing = self.replica.tables().regime.divergence.total();
+            self.replica.learn(Fact::Forgiven(missing));
         }
         self.finish_in_tick(&mut seen);
         seen
@@ -230,12 +237,14 @@ impl World {
     /// The replica takes over, and the old primary follows it.
     pub fn fail_over(&mut self) -> Seen {
         let seen = self.step(|machine, turn| {
-            machine.demote();
+            machine.learn(Fact::Demoted);
             while machine.tick(turn, Gate::Unknown, 64) == Progress::More {}
         });
         self.exchange();
         self.sent.clear();
-        let promoted = self.step(|machine, turn| machine.promote(turn.now));
+        let promoted = self.step(|machine, turn| {
+            machine.learn(Fact::Promoted(turn.now));
+        });
         assert_eq!(promoted, Seen::default(), "a promotion alone does nothing outside");
         seen
     }
@@ -262,23 +271,23 @@ impl World {
     /// The memories of both are compared, so their clocks stand still together: also before the first write of a new
     /// primary.
     pub(super) fn stop_with_primary(&mut self) {
-        let lease = |us: u64| self.machine.lease_time(Instant(us));
+        let lease = |us: u64| self.machine.tables().regime.lease(Instant(us));
         let stands_still = lease(self.now_us) == lease(self.now_us + 1_000);
-        self.replica.observe(Instant(self.now_us), stands_still);
+        self.replica.learn(Fact::Paused(stands_still, Instant(self.now_us)));
     }
 
     /// The same at a moment at which the machine knows no loaded key yet.
     pub fn restart_unindexed(&mut self, saved: Saved) -> Seen {
         let now = self.now();
-        let lease = self.machine.lease_time(now.mono);
-        let settings = self.machine.settings.clone();
+        let lease = self.machine.tables().regime.lease(now.mono);
+        let settings = self.machine.tables().settings.clone();
         let values = std::mem::take(&mut self.keys.values);
         let mut fresh = World::new(settings, self.now_us);
         fresh.wall_us = self.wall_us;
         fresh.is_cluster = self.is_cluster;
         fresh.permits = self.permits;
         // The order of the shell: a quarantine begins with the process, and again when it serves.
-        fresh.machine.begin_service(now.mono);
+        fresh.machine.learn(Fact::InService(now.mono));
         for ((db, name), value) in &values {
             let key = Key { db: *db, name };
             let Some(value) = value else {
@@ -286,7 +295,7 @@ impl World {
                 fresh.replica_keys.insert(key, None);
                 continue;
             };
-            let payload = encoded(value, now, lease, self.machine.level());
+            let payload = encoded(value, now, lease, self.machine.tables().level);
             for (machine, keys) in [
                 (&mut fresh.machine, &mut fresh.keys),
                 (&mut fresh.replica, &mut fresh.replica_keys),
@@ -304,13 +313,13 @@ impl World {
             }
         }
         self.save_beside(saved, &mut fresh);
-        fresh.machine.loaded(now);
-        fresh.machine.begin_service(now.mono);
+        fresh.machine.learn(Fact::Loaded(now));
+        fresh.machine.learn(Fact::InService(now.mono));
         if let Saved::Rdb = saved {
             // A snapshot has the last token before the keys.
-            let last = self.machine.tokens().last();
-            fresh.machine.learn_token(last);
-            fresh.replica.learn_token(last);
+            let last = self.machine.tables().tokens.last();
+            fresh.machine.learn(Fact::Token(last));
+            fresh.replica.learn(Fact::Token(last));
         }
         *self = fresh;
         Seen::default()
@@ -325,7 +334,7 @@ impl World {
         ];
         for (machine, keys, source) in both {
             if let Saved::Aof = saved {
-                let payloads = self.machine.records_beside(now.wall_us);
+                let payloads = self.machine.tables().records_beside(now.wall_us);
                 // As a file that was never rewritten: tokens are known from its keys alone.
                 let is_floor = |payload: &&Vec<u8>| payload.starts_with(&[1, 8]);
                 for payload in payloads.iter().filter(|payload| !is_floor(payload)) {
@@ -336,15 +345,19 @@ impl World {
             }
             let mut strings: Vec<Vec<u8>> = Vec::new();
             self.machine
+                .tables()
                 .save_beside(now, self.keys.unheard(), |string| strings.push(string.to_vec()));
             let Some((head, more)) = strings.split_first() else { continue };
-            let (lease, limits) = (machine.lease_time(now.mono), machine.request_limits());
+            let (lease, limits) = (
+                machine.tables().regime.lease(now.mono),
+                machine.tables().settings.request_limits(),
+            );
             let input = record::BesideInput::open(head, lease, limits);
             let mut input = input.expect("what was saved");
             for string in more {
                 input.read(string).expect("what was saved");
             }
-            machine.stand_as_file(input.finish().expect("what was saved").standing);
+            machine.learn(Fact::FileStanding(input.finish().expect("what was saved").standing));
         }
     }
 
@@ -352,9 +365,9 @@ impl World {
     pub fn restore(&mut self, from: Key<'_>, to: Key<'_>) -> Seen {
         self.share_prints();
         let now = self.now();
-        let lease = self.machine.lease_time(now.mono);
+        let lease = self.machine.tables().regime.lease(now.mono);
         let Lookup::Here(resource) = self.keys.get(from) else { panic!("nothing to dump") };
-        let payload = encoded(resource, now, lease, self.machine.level());
+        let payload = encoded(resource, now, lease, self.machine.tables().level);
         let [here, there] = [&mut self.keys, &mut self.replica_keys].map(|keys| {
             let lost = keys.free(to);
             keys.insert(to, Some(decoded(&payload, now)));
@@ -363,8 +376,8 @@ impl World {
         let after_events = self.after_events;
         let told = |lost: Option<Lost>| {
             move |machine: &mut Machine, turn: &mut Turn<'_>| {
-                machine.unlinked(turn, to, lost);
-                machine.adopt(turn, to);
+                machine.event(turn, ServerEvent::Unlinked(to, lost));
+                machine.event(turn, ServerEvent::Adopted(to));
                 after_events(machine, turn);
             }
         };
@@ -373,8 +386,12 @@ impl World {
     }
 
     fn adopt(&mut self, key: Key<'_>) -> Seen {
-        self.on_replica(|machine, turn| machine.adopt(turn, key));
-        self.step(|machine, turn| machine.adopt(turn, key))
+        self.on_replica(|machine, turn| {
+            machine.event(turn, ServerEvent::Adopted(key));
+        });
+        self.step(|machine, turn| {
+            machine.event(turn, ServerEvent::Adopted(key));
+        })
     }
 
     pub(super) fn on_replica(&mut self, run: impl FnOnce(&mut Machine, &mut Turn<'_>)) {

@@ -4,8 +4,9 @@ use crate::support::{MS, World};
 use dlock_core::effects::{Effects, Outcome};
 use dlock_core::events::tick::Progress;
 use dlock_core::key::Key;
-use dlock_core::machine::Settings;
+use dlock_core::machine::{Fact, ServerEvent};
 use dlock_core::regime::Gate;
+use dlock_core::settings::Settings;
 use dlock_core::turn::{Caller, Turn};
 use dlock_wire::permit::PermitId;
 use dlock_wire::reply::ErrorCode;
@@ -59,7 +60,7 @@ fn a_release_that_lets_very_many_in_and_each_tick_after_it_serve_some_of_them() 
     assert!(seen.events.len() <= MOST, "{} events", seen.events.len());
     let (ticks, worst) = tick_out(&mut world);
     assert!(ticks > 3 && worst <= MOST, "{worst} effects in one of {ticks}");
-    assert_eq!(world.machine.leases().held(), MANY as usize);
+    assert_eq!(world.machine.tables().leases.held(), MANY as usize);
 }
 
 #[test]
@@ -79,7 +80,7 @@ fn a_resize_that_lets_very_many_in_and_each_tick_after_it_serve_some_of_them() {
     assert!(seen.events.len() <= MOST, "{} events", seen.events.len());
     let (ticks, worst) = tick_out(&mut world);
     assert!(ticks > 3 && worst <= MOST, "{worst} effects in one of {ticks}");
-    assert_eq!(world.machine.leases().permits(), u64::from(MANY) + 1);
+    assert_eq!(world.machine.tables().leases.permits(), u64::from(MANY) + 1);
 }
 
 #[test]
@@ -91,12 +92,12 @@ fn a_flush_leaves_most_of_its_work_to_ticks() {
         let _ = world.ask(caller(1), Op::Lock(LockFamily::Lock, LockOp::Acquire(call)));
     }
     let _ = world.flush(None);
-    assert_eq!(world.machine.leases().len(), 0);
-    assert_eq!(world.machine.removed_values(), 1, "all memory is freed at once");
+    assert_eq!(world.machine.tables().leases.len(), 0);
+    assert_eq!(world.machine.tables().removed_values(), 1, "all memory is freed at once");
     let (ticks, _) = tick_out(&mut world);
     assert!(ticks > 5, "{ticks} ticks of 64 pieces");
-    assert_eq!(world.machine.removed_values(), 0);
-    assert!(world.machine.connections().is_empty());
+    assert_eq!(world.machine.tables().removed_values(), 0);
+    assert!(world.machine.tables().connections.is_empty());
     assert!(!world.has_key(Key { db: 0, name: &0_u32.to_be_bytes() }));
 }
 
@@ -111,7 +112,7 @@ fn a_call_finds_no_hold_of_a_connection_that_is_gone() {
         let _ = world.ask(caller(1), Op::Rw(RwOp::Acquire(call)));
     }
     let _ = world.step(|machine, turn| {
-        machine.client_departs(turn, 1);
+        machine.event(turn, ServerEvent::ClientGone(1));
     });
     let last = (READERS - 1).to_be_bytes();
     let call = RwRenew { mode: Mode::Read, renew: Renew::new(b"k", &last) };
@@ -119,10 +120,10 @@ fn a_call_finds_no_hold_of_a_connection_that_is_gone() {
     let is_refused = |outcome: &Outcome| matches!(outcome, Outcome::Fault(fault) if fault.code == ErrorCode::NotHeld);
     assert!(seen.reply.as_ref().is_some_and(is_refused), "{:?}", seen.reply);
     assert!(seen.events.len() <= MOST, "{} events", seen.events.len());
-    assert!(world.machine.leases().held() > READERS as usize / 2, "done at once");
+    assert!(world.machine.tables().leases.held() > READERS as usize / 2, "done at once");
     let (ticks, worst) = tick_out(&mut world);
     assert!(ticks > 1 && worst <= MOST, "{worst} effects in one of {ticks}");
-    assert_eq!(world.machine.leases().held(), 0);
+    assert_eq!(world.machine.tables().leases.held(), 0);
 }
 
 /// Each shortened hold hands off. All of them together serve no more than one portion.
@@ -133,7 +134,7 @@ fn many_shortened_leases_in_one_step_serve_one_portion() {
     let mut world = World::new(Settings::default(), 1_000_000 * MS);
     let now = world.now();
     let mut fx = Effects::default();
-    world.machine.set_gate(Gate::Open, now.mono);
+    world.machine.learn(Fact::Gate(Gate::Open, now.mono));
     let (machine, keys) = (&mut world.machine, &mut world.keys);
     let turn = &mut Turn { keys, now, caller: caller(1), fx: &mut fx };
     machine.execute(
@@ -157,7 +158,7 @@ fn many_shortened_leases_in_one_step_serve_one_portion() {
         machine.execute(turn, &Op::Sem(SemOp::Acquire(call)), permit(n));
     }
     turn.fx.clear();
-    machine.client_departs(turn, 2);
+    machine.event(turn, ServerEvent::ClientGone(2));
     turn.caller = caller(1);
     machine.execute(
         turn,

@@ -1,11 +1,12 @@
 //! Events that the server reports late, very many at a time: they serve one portion together, and the tick the rest.
 
-use crate::support::{MS, World};
+use crate::support::{MS, World, drain_some};
 use dlock_core::effects::{Effects, Outcome};
 use dlock_core::events::tick::Progress;
 use dlock_core::key::Key;
-use dlock_core::machine::{Machine, Settings};
+use dlock_core::machine::{Fact, Machine, ServerEvent};
 use dlock_core::regime::Gate;
+use dlock_core::settings::Settings;
 use dlock_core::turn::{Caller, Turn};
 use dlock_wire::permit::PermitId;
 use dlock_wire::request::{Acquire, LockFamily, LockOp, Op};
@@ -43,7 +44,7 @@ fn lock_all(world: &mut World, prefix: u8, holder: u64) {
 /// Not as a step of the world, because that checks everything, and there are very many of these calls.
 fn acquire(world: &mut World, client: u64, call: &Acquire<'_>) {
     let (now, fx) = (world.now(), &mut Effects::default());
-    world.machine.set_gate(Gate::Open, now.mono);
+    world.machine.learn(Fact::Gate(Gate::Open, now.mono));
     let turn = &mut Turn { keys: &mut world.keys, now, caller: caller(client), fx };
     world.machine.execute(
         turn,
@@ -56,7 +57,7 @@ fn acquire(world: &mut World, client: u64, call: &Acquire<'_>) {
 /// the next, so each begins without effects. Returns their number.
 fn tell(world: &mut World, event: impl FnOnce(&mut Machine, &mut Turn<'_>)) -> usize {
     let (now, mut fx) = (world.now(), Effects::default());
-    world.machine.set_gate(Gate::Open, now.mono);
+    world.machine.learn(Fact::Gate(Gate::Open, now.mono));
     event(&mut world.machine, &mut Turn::without_caller(&mut world.keys, now, &mut fx));
     fx.weight()
 }
@@ -68,9 +69,11 @@ fn remove_all(world: &mut World, prefix: u8) -> usize {
     let removed = names.map(|name| {
         let key = Key { db: 0, name: &name };
         let lost = world.keys.free(key);
-        tell(world, |machine, turn| machine.unlinked(turn, key, lost))
+        tell(world, |machine, turn| {
+            machine.event(turn, ServerEvent::Unlinked(key, lost));
+        })
     });
-    removed.sum::<usize>() + tell(world, Machine::drain_some)
+    removed.sum::<usize>() + tell(world, drain_some)
 }
 
 /// Serves all waiters; no tick may do too much.
@@ -88,7 +91,7 @@ fn serve_all(world: &mut World, waiters: usize) {
         grants += fx.messages.len();
     }
     assert!(grants + 50 >= waiters, "{grants} granted in the tick");
-    assert_eq!(world.machine.waits().len(), 0, "all are served");
+    assert_eq!(world.machine.tables().waits.len(), 0, "all are served");
 }
 
 #[test]
@@ -107,7 +110,7 @@ fn keys_removed_while_other_work_is_left_do_one_portion_of_it() {
     lock_all(&mut world, b'a', BOUND);
     lock_all(&mut world, b'b', 3);
     tell(&mut world, |machine, turn| {
-        machine.client_departs(turn, BOUND);
+        machine.event(turn, ServerEvent::ClientGone(BOUND));
     });
     let effects = remove_all(&mut world, b'b');
     assert!((10..=MOST).contains(&effects), "{effects} effects");
@@ -126,10 +129,10 @@ fn connections_that_close_together_do_one_portion() {
     let clients = core::iter::once(BOUND).chain((0..MANY).map(|n| u64::from(100 + n)));
     let gone = clients.map(|client| {
         tell(&mut world, |machine, turn| {
-            machine.client_departs(turn, client);
+            machine.event(turn, ServerEvent::ClientGone(client));
         })
     });
-    let effects = gone.sum::<usize>() + tell(&mut world, Machine::drain_some);
+    let effects = gone.sum::<usize>() + tell(&mut world, drain_some);
     assert!((10..=MOST).contains(&effects), "{effects} effects");
     serve_all(&mut world, MANY as usize);
 }
@@ -142,7 +145,7 @@ fn a_newcomer_waits_behind_the_waiters_of_a_removed_key_that_are_not_served() {
     let last = name(b'a', MANY - 1);
     let now = world.now();
     let mut fx = Effects::default();
-    world.machine.set_gate(Gate::Open, now.mono);
+    world.machine.learn(Fact::Gate(Gate::Open, now.mono));
     let call = Acquire::new(&last, b"C");
     let turn = &mut Turn { keys: &mut world.keys, now, caller: caller(9), fx: &mut fx };
     world.machine.execute(
@@ -162,7 +165,12 @@ fn a_reader_finds_the_new_holder_of_a_removed_key() {
     remove_all(&mut world, b'a');
     let last = name(b'a', MANY - 1);
     let key = Key { db: 0, name: &last };
-    assert!(world.machine.is_behind(key));
-    assert_eq!(tell(&mut world, |machine, turn| machine.catch_up(turn, key)), 3);
-    assert!(!world.machine.is_behind(key), "served, and nothing is left to do");
+    assert!(world.machine.tables().waits.is_behind(key));
+    assert_eq!(
+        tell(&mut world, |machine, turn| {
+            machine.event(turn, ServerEvent::Asked(key));
+        }),
+        3
+    );
+    assert!(!world.machine.tables().waits.is_behind(key), "served, and nothing is left to do");
 }

@@ -3,8 +3,9 @@
 use crate::support::{MS, Seen, World};
 use dlock_core::events::tick::Progress;
 use dlock_core::key::Key;
-use dlock_core::machine::Settings;
+use dlock_core::machine::ServerEvent;
 use dlock_core::regime::Gate;
+use dlock_core::settings::Settings;
 use dlock_core::turn::Caller;
 use dlock_wire::request::{Acquire, Channel, LockFamily, LockOp, Op, SemAcquire, SemInit, SemOp};
 
@@ -42,10 +43,10 @@ fn tick(world: &mut World) -> (Seen, Progress) {
 
 /// The lock `k`, whose lease is over, is handed over by the first tick, although other work is left.
 fn assert_hands_over_first(world: &mut World) {
-    let granted = world.machine.counters().grants_after_waiting;
+    let granted = world.machine.tables().counters.grants_after_waiting;
     let (_, progress) = tick(world);
     assert_eq!(progress, Progress::More, "there is other work");
-    assert_eq!(world.machine.counters().grants_after_waiting, granted + 1);
+    assert_eq!(world.machine.tables().counters.grants_after_waiting, granted + 1);
 }
 
 #[test]
@@ -70,7 +71,7 @@ fn the_holds_of_a_dead_connection_do_not_delay_a_hand_over() {
     awaited(&mut world, b"k", 150);
     world.at(1_000_200 * MS);
     let _ = world.step(|machine, turn| {
-        machine.client_departs(turn, CROWD);
+        machine.event(turn, ServerEvent::ClientGone(CROWD));
     });
     assert_hands_over_first(&mut world);
 }
@@ -120,5 +121,5 @@ fn a_flush_or_swap_of_empty_databases_leaves_no_work() {
     assert_eq!(tick(&mut world).1, Progress::Done, "a swap of empty databases");
     let _ = world.flush(Some(0));
     while tick(&mut world).1 == Progress::More {}
-    assert_eq!(world.machine.leases().len(), 0);
+    assert_eq!(world.machine.tables().leases.len(), 0);
 }

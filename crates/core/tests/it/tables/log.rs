@@ -4,8 +4,8 @@ use crate::script::{run_as_here, run_both_here, run_here};
 use crate::support::{MS, World};
 use dlock_core::key::Key;
 use dlock_core::kind::Kind;
-use dlock_core::machine::Settings;
 use dlock_core::observe::histogram::Histogram;
+use dlock_core::settings::Settings;
 use dlock_core::turn::Caller;
 use dlock_wire::reply::LogEvent;
 use dlock_wire::request::{Op, Request};
@@ -336,7 +336,7 @@ fn strings_are_cut() {
     let (key, owner, label) = ([b'k'; 300], [b'o'; 256], [b'\n'; 256]);
     call(&mut world, &[b"DLOCK.ACQUIRE", &key, &owner, b"LABEL", &label]);
     call(&mut world, &[b"DLOCK.BREAK", &key]);
-    let entry = world.machine.log().newest().next().expect("an entry").clone();
+    let entry = world.machine.tables().log.newest().next().expect("an entry").clone();
     assert_eq!(entry.event, LogEvent::Broken);
     assert_eq!((entry.key, entry.owner), (key[..128].to_vec(), owner[..128].to_vec()));
     assert_eq!(entry.label, label[..128]);
@@ -371,7 +371,7 @@ fn times_are_counted_from_the_start_of_the_wait_and_from_the_grant() {
         call(&mut world, words);
         world.all_delivered();
     }
-    let latency = world.machine.latency();
+    let latency = &world.machine.tables().latency;
     assert_eq!(seen(latency.waited(), Kind::Lock), (1, 30), "one call for two keys waits once");
     assert_eq!(seen(latency.held(), Kind::Lock), (3, 30 + 40 + 45));
     assert_eq!(seen(latency.waited(), Kind::Latch), (1, 20));
@@ -383,7 +383,7 @@ fn times_are_counted_from_the_start_of_the_wait_and_from_the_grant() {
 #[test]
 fn a_grant_that_is_returned_or_never_arrives_counts_as_no_hold() {
     let mut world = World::new(Settings::default(), 0);
-    let held = |world: &World| seen(world.machine.latency().held(), Kind::Lock).0;
+    let held = |world: &World| seen(world.machine.tables().latency.held(), Kind::Lock).0;
     call(&mut world, &[b"DLOCK.ACQUIRE", b"k", b"A"]);
     call(&mut world, &[b"DLOCK.ACQUIRE", b"k", b"B", b"QUEUE", b"5000"]);
     call(&mut world, &[b"DLOCK.RELEASE", b"k", b"A"]);
@@ -417,10 +417,10 @@ fn readers_that_are_broken_in_portions_are_logged_and_counted() {
     world.at(40 * MS);
     call(&mut world, &[b"DRW.BREAK", b"k"]);
     world.tick(dlock_core::regime::Gate::Open);
-    let log = world.machine.log();
+    let log = &world.machine.tables().log;
     let broken: Vec<_> = log.newest().filter(|entry| entry.event == LogEvent::Broken).collect();
     assert_eq!(broken.len(), 100);
     assert!(broken.iter().all(|entry| entry.text == b"by client 1"), "{broken:#?}");
-    assert_eq!(seen(world.machine.latency().held(), Kind::Rw), (100, 4_000));
+    assert_eq!(seen(world.machine.tables().latency.held(), Kind::Rw), (100, 4_000));
     world.finish();
 }

@@ -6,8 +6,8 @@ use crate::support::{MS, World};
 use dlock_core::effects::Outcome;
 use dlock_core::events::tick::Progress;
 use dlock_core::key::Key;
-use dlock_core::machine::Settings;
 use dlock_core::regime::Gate;
+use dlock_core::settings::Settings;
 use dlock_core::time::LeaseInstant;
 use dlock_core::turn::Caller;
 use dlock_wire::reply::ErrorCode;
@@ -120,11 +120,11 @@ fn with_permits() -> World {
 
 /// Number of requests that a save of the data beside the keys has.
 fn saved(world: &World) -> usize {
-    let (now, limits) = (world.now(), world.machine.request_limits());
+    let (now, limits) = (world.now(), world.machine.tables().settings.request_limits());
     let mut strings: Vec<Vec<u8>> = Vec::new();
     let put = |string: &[u8]| strings.push(string.to_vec());
-    world.machine.save_beside(now, world.keys.unheard(), put);
-    let lease = world.machine.lease_time(now.mono);
+    world.machine.tables().save_beside(now, world.keys.unheard(), put);
+    let lease = world.machine.tables().regime.lease(now.mono);
     let input = dlock_core::record::BesideInput::open(&strings[0], lease, limits);
     let mut input = input.expect("what was saved");
     strings[1..].iter().for_each(|string| input.read(string).expect("what was saved"));
@@ -137,7 +137,7 @@ fn very_many_permits_are_removed_in_many_ticks_and_a_save_in_between_knows_all_o
     let mut world = with_permits();
     let mut messages = world.unlink(Key { db: 0, name: b"s" }, false).messages.len();
     assert!(messages <= 64, "{messages} messages at once");
-    assert!(world.machine.connections().is_empty());
+    assert!(world.machine.tables().connections.is_empty());
     let mut ticks = 0;
     loop {
         assert_eq!(saved(&world), MANY as usize, "requests in a save after {ticks} ticks");
@@ -154,7 +154,7 @@ fn very_many_permits_are_removed_in_many_ticks_and_a_save_in_between_knows_all_o
     }
     assert_eq!(messages, MANY as usize);
     assert!(ticks > 20, "{ticks} ticks");
-    assert_eq!(world.machine.removed_values(), 0);
+    assert_eq!(world.machine.tables().removed_values(), 0);
     let (owner, id) = permit(7);
     let acquire = Acquire { reqid: Some(&id), ..Acquire::new(b"s", &owner) };
     let call = SemAcquire { acquire, count: 1, limit: Some(1) };
@@ -197,9 +197,9 @@ fn a_save_knows_the_requests_of_broken_readers_that_are_not_told() {
     assert_eq!(saved(&world), 0, "requests in a save");
     let seen = world.ask(caller, Op::Rw(RwOp::Break(RwBreak { key: b"k", owner: None })));
     assert_eq!(seen.reply, Some(Outcome::Count(READERS as u64)));
-    assert!(world.machine.removed_values() > 0);
+    assert!(world.machine.tables().removed_values() > 0);
     assert_eq!(saved(&world), READERS, "requests in a save");
-    while world.machine.removed_values() > 0 {
+    while world.machine.tables().removed_values() > 0 {
         let _ = world.step(|machine, turn| {
             machine.tick(turn, Gate::Open, 1);
         });

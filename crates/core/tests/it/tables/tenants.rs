@@ -2,8 +2,8 @@
 
 use crate::support::{MS, Seen, World};
 use dlock_core::effects::Outcome;
-use dlock_core::machine::Settings;
 use dlock_core::regime::Gate;
+use dlock_core::settings::Settings;
 use dlock_core::shares::User;
 use dlock_core::turn::Caller;
 use dlock_wire::reply::ErrorCode;
@@ -50,7 +50,7 @@ fn ids_without_a_request_erase_nobodys_retry_protection() {
     for n in 0..1_000_u32 {
         let _ = lock(&mut world, "mal", cancel(&n.to_be_bytes()));
     }
-    assert!(world.machine.spent().len() <= MOST + MOST / 16, "the memory is limited");
+    assert!(world.machine.tables().spent.len() <= MOST + MOST / 16, "the memory is limited");
     assert_eq!(code(&lock(&mut world, "other", acquire(b"request"))), Some(ErrorCode::Spent));
     assert_eq!(code(&lock(&mut world, "other", acquire(b"lost"))), Some(ErrorCode::Spent));
     assert_eq!(lock(&mut world, "other", release(b"release")).reply, Some(Outcome::Count(0)));
@@ -105,7 +105,7 @@ fn repeats_of_an_event_push_nothing_out_of_the_log() {
         broken(&mut world, b"mal", b"m");
         broken(&mut world, b"mal", b"m2");
     }
-    let seen = world.machine.log().newest();
+    let seen = world.machine.tables().log.newest();
     let seen = seen.map(|one| (one.key.as_slice(), one.owner.as_slice(), one.count));
     let expected: [(&[u8], &[u8], u64); 3] =
         [(b"mal", b"m2", 130), (b"mal", b"m", 130), (b"k", b"a", 1)];
@@ -151,9 +151,9 @@ fn one_user_does_not_block_every_wait_for_a_day() {
     for owner in 0..30 {
         assert_eq!(queue(&mut world, "other", 4, "k", owner), None, "{owner}");
     }
-    assert_eq!(world.machine.waits().len(), 40);
+    assert_eq!(world.machine.tables().waits.len(), 40);
     assert_eq!(queue(&mut world, "other", 4, "k", 1_000), None, "its absent place is there");
-    assert_eq!(world.machine.waits().len(), 40);
+    assert_eq!(world.machine.tables().waits.len(), 40);
     // Of those with a connection none gives way.
     for owner in 0..9 {
         assert_eq!(queue(&mut world, "other", 4, "mal", 50 + owner), None, "{owner}");
@@ -187,7 +187,7 @@ fn a_flush_ends_places_without_a_connection_in_its_databases() {
         assert_eq!(queue(&mut world, "other", 4, "mal", 99), None);
         let _ = world.flush(db);
         let _ = world.tick(Gate::Open);
-        assert_eq!(world.machine.waits().len(), left, "{db:?}");
+        assert_eq!(world.machine.tables().waits.len(), left, "{db:?}");
         world.finish();
     }
 }
@@ -204,6 +204,6 @@ fn operators_end_places_without_a_connection() {
     assert_eq!(end(EndAbsent::At(b"k")), Some(Outcome::Count(0)));
     assert_eq!(end(EndAbsent::Of(b"mal")), Some(Outcome::Count(20)));
     assert_eq!(end(EndAbsent::At(b"mal")), Some(Outcome::Count(1)));
-    assert_eq!(world.machine.waits().len(), 1);
+    assert_eq!(world.machine.tables().waits.len(), 1);
     world.finish();
 }

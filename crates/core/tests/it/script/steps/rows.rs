@@ -19,7 +19,7 @@ pub const PLACES_STAY: &str = "; (places stay)";
 /// Carries out a row, and says what this core shows.
 pub fn carry_out(driver: &mut Driver, line: &str) -> String {
     let is_flush = line.contains("flush");
-    let has_absent = is_flush && driver.0.world.machine.waits().absent() > 0;
+    let has_absent = is_flush && driver.0.world.machine.tables().waits.absent() > 0;
     let has_late = is_flush && has_late(driver, line);
     let shown = driver.row(line);
     match (has_absent, has_late) {
@@ -33,7 +33,7 @@ pub fn carry_out(driver: &mut Driver, line: &str) -> String {
 fn has_late(driver: &Driver, line: &str) -> bool {
     let ms: u64 = line.split(' ').next().and_then(|ms| ms.parse().ok()).expect("a time");
     let at = Instant(BASE_US + ms * MS);
-    let waits = driver.0.world.machine.waits();
+    let waits = &driver.0.world.machine.tables().waits;
     let is_late = |waiter: &Waiter| match waiter.wait_state {
         WaitState::Blocked { until } => {
             until.is_some_and(|until| until <= at) && waiter.ask.queue_ms.is_some()

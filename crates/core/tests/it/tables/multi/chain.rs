@@ -3,9 +3,11 @@
 use crate::support::{Keys, MS, WALL_US};
 use dlock_core::effects::{Effects, Outcome};
 use dlock_core::events::tick::Progress;
-use dlock_core::machine::{Machine, Settings};
+use dlock_core::invariants::broken_invariant;
+use dlock_core::machine::{Fact, Machine};
 use dlock_core::queues::waiter::HashKeys;
 use dlock_core::regime::Gate;
+use dlock_core::settings::Settings;
 use dlock_core::time::{Instant, Now};
 use dlock_core::turn::{Caller, Turn};
 use dlock_wire::permit::PermitId;
@@ -21,7 +23,7 @@ fn a_long_chain_needs_no_deep_stack() {
     let run = || {
         let now = |ms: u64| Now { mono: Instant(1_000 * MS + ms * MS), wall_us: WALL_US };
         let mut machine = Machine::new(HashKeys(1, 2), Settings::default());
-        machine.set_gate(Gate::Open, now(0).mono);
+        machine.learn(Fact::Gate(Gate::Open, now(0).mono));
         let (mut keys, mut fx) = (Keys::default(), Effects::default());
         let names: Vec<Vec<u8>> = (0..=CALLS).map(|n| format!("k{n:06}").into_bytes()).collect();
         let caller = |n: usize| Caller { client: n as u64 + 1, db: 0, may_block: true };
@@ -49,7 +51,7 @@ fn a_long_chain_needs_no_deep_stack() {
         while machine.tick(turn, Gate::Open, 100) == Progress::More {}
         // The last one is in front at both of its keys, and keeps the others waiting.
         assert_eq!(fx.wakes.len(), 1);
-        assert_eq!(machine.broken_invariant(&mut keys, now(2_000)), None);
+        assert_eq!(broken_invariant(machine.tables(), &mut keys, now(2_000)), None);
     };
     let thread = std::thread::Builder::new().stack_size(512 * 1024).spawn(run).expect("a thread");
     thread.join().expect("no stack is too small");

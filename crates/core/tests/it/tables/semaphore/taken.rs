@@ -2,7 +2,7 @@
 
 use super::run;
 use crate::support::{MS, World};
-use dlock_core::machine::Settings;
+use dlock_core::settings::Settings;
 use dlock_core::turn::Caller;
 use dlock_wire::request::{Give, Op, SemInit, SemOp, Take};
 
@@ -132,7 +132,7 @@ fn a_take_that_waited_counts_as_one_grant() {
     let mut asks = |client, op| {
         let caller = Caller { client, db: 0, may_block: true };
         let _ = world.call(caller, Op::Sem(op));
-        let counters = world.machine.counters();
+        let counters = &world.machine.tables().counters;
         (counters.grants_at_once, counters.grants_after_waiting)
     };
     let take = SemOp::Take(Take { key: b"s", n: 1, block_ms: Some(0), reqid: None });
