@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use dlock_core::record::Level;
 use dlock_core::settings::Settings;
+use dlock_core::time::Millis;
 use dlock_wire::names::{CLAIM_MIN_MS, DAY_MS, KEYS_MAX, LEASE_MAX_MS, PERMITS_MAX, QUEUE_MAX_MS};
 
 /// Type of a setting.
@@ -38,6 +39,14 @@ impl Setting {
         Self { name, kind: Kind::Number, default, min, max, value: AtomicI64::new(default) }
     }
 
+    const fn ms(name: &'static str, default: Millis, min: Millis, max: Millis) -> Self {
+        Self::number(name, default.cast_signed(), min.cast_signed(), max.cast_signed())
+    }
+
+    const fn count(name: &'static str, default: usize, min: i64, max: i64) -> Self {
+        Self::number(name, default.cast_signed() as i64, min, max)
+    }
+
     const fn switch(name: &'static str, default: bool) -> Self {
         let default = default as i64;
         Self { name, kind: Kind::Switch, default, min: 0, max: 1, value: AtomicI64::new(default) }
@@ -54,15 +63,15 @@ impl Setting {
         CHANGES.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn ms(&self) -> u64 {
-        u64::try_from(self.get()).unwrap_or(0)
+    fn in_ms(&self) -> Millis {
+        Millis::try_from(self.get()).unwrap_or(0)
     }
 
     fn level(&self) -> Level {
         u8::try_from(self.get()).ok().and_then(Level::new).unwrap_or_default()
     }
 
-    fn count(&self) -> usize {
+    fn as_count(&self) -> usize {
         usize::try_from(self.get()).unwrap_or(usize::MAX)
     }
 }
@@ -82,72 +91,35 @@ const MOST_REQUESTS: i64 = 100_000_000;
 /// Limit: each entry takes up to about 800 bytes.
 const MOST_LOG_ENTRIES: i64 = 10_000;
 
-static DEFAULT_LEASE: Setting = Setting::number(
-    "default-lease-ms",
-    DEFAULT.default_lease_ms.cast_signed(),
-    1,
-    LEASE_MAX_MS.cast_signed(),
-);
-static FAIR_GRACE: Setting = Setting::number(
-    "fair-grace-ms",
-    DEFAULT.fair_grace_ms.cast_signed(),
-    0,
-    QUEUE_MAX_MS.cast_signed(),
-);
+static DEFAULT_LEASE: Setting =
+    Setting::ms("default-lease-ms", DEFAULT.default_lease_ms, 1, LEASE_MAX_MS);
+static FAIR_GRACE: Setting = Setting::ms("fair-grace-ms", DEFAULT.fair_grace_ms, 0, QUEUE_MAX_MS);
 static WAITERS_PER_KEY: Setting =
-    Setting::number("max-waiters-per-key", DEFAULT.max_waiters_per_key as i64, 0, MOST_WAITERS);
-static WAITERS: Setting =
-    Setting::number("max-waiters", DEFAULT.max_waiters as i64, 0, MOST_WAITERS);
+    Setting::count("max-waiters-per-key", DEFAULT.max_waiters_per_key, 0, MOST_WAITERS);
+static WAITERS: Setting = Setting::count("max-waiters", DEFAULT.max_waiters, 0, MOST_WAITERS);
 static HOLDS_PER_KEY: Setting =
-    Setting::number("max-holds-per-key", DEFAULT.max_holds_per_key as i64, 1, MOST_HOLDS);
+    Setting::count("max-holds-per-key", DEFAULT.max_holds_per_key, 1, MOST_HOLDS);
 static KEYS_PER_CALL: Setting =
-    Setting::number("max-keys-per-call", DEFAULT.max_keys_per_call as i64, 1, KEYS_MAX as i64);
+    Setting::count("max-keys-per-call", DEFAULT.max_keys_per_call, 1, KEYS_MAX as i64);
 static DEADLOCK_DETECTION: Setting =
     Setting::switch("deadlock-detection", DEFAULT.deadlock_detection);
 static DEADLOCK_RECHECK: Setting =
-    Setting::number("deadlock-recheck-ms", DEFAULT.deadlock_recheck_ms.cast_signed(), 0, 3_600_000);
-static QUARANTINE: Setting = Setting::number(
-    "restart-quarantine-ms",
-    DEFAULT.restart_quarantine_ms.cast_signed(),
-    0,
-    LEASE_MAX_MS.cast_signed(),
-);
-static LOCK_DELAY: Setting = Setting::number(
-    "lock-delay-ms",
-    DEFAULT.lock_delay_ms.cast_signed(),
-    0,
-    LEASE_MAX_MS.cast_signed(),
-);
+    Setting::ms("deadlock-recheck-ms", DEFAULT.deadlock_recheck_ms, 0, 3_600_000);
+static QUARANTINE: Setting =
+    Setting::ms("restart-quarantine-ms", DEFAULT.restart_quarantine_ms, 0, LEASE_MAX_MS);
+static LOCK_DELAY: Setting = Setting::ms("lock-delay-ms", DEFAULT.lock_delay_ms, 0, LEASE_MAX_MS);
 /// Clients rely on the minimum: for that time a grant that a message announced is guaranteed.
-static CLAIM: Setting = Setting::number(
-    "claim-ms",
-    DEFAULT.claim_ms.cast_signed(),
-    CLAIM_MIN_MS.cast_signed(),
-    QUEUE_MAX_MS.cast_signed(),
-);
-static MAX_TOKEN_LEAD: Setting = Setting::number(
-    "max-token-lead-ms",
-    DEFAULT.max_token_lead_ms.cast_signed(),
-    0,
-    LEASE_MAX_MS.cast_signed(),
-);
-static REQUEST_MEMORY_MS: Setting = Setting::number(
-    "request-memory-ms",
-    DEFAULT.request_memory_ms.cast_signed(),
-    0,
-    DAY_MS.cast_signed(),
-);
+static CLAIM: Setting = Setting::ms("claim-ms", DEFAULT.claim_ms, CLAIM_MIN_MS, QUEUE_MAX_MS);
+static MAX_TOKEN_LEAD: Setting =
+    Setting::ms("max-token-lead-ms", DEFAULT.max_token_lead_ms, 0, LEASE_MAX_MS);
+static REQUEST_MEMORY_MS: Setting =
+    Setting::ms("request-memory-ms", DEFAULT.request_memory_ms, 0, DAY_MS);
 static REQUEST_MEMORY_MAX: Setting =
-    Setting::number("request-memory-max", DEFAULT.request_memory_max as i64, 0, MOST_REQUESTS);
+    Setting::count("request-memory-max", DEFAULT.request_memory_max, 0, MOST_REQUESTS);
 
 static LOG_MAX_LEN: Setting =
-    Setting::number("log-max-len", DEFAULT.log_max_len as i64, 0, MOST_LOG_ENTRIES);
-static LOG_WAIT_MS: Setting = Setting::number(
-    "log-wait-ms",
-    DEFAULT.log_wait_ms.cast_signed(),
-    0,
-    LEASE_MAX_MS.cast_signed(),
-);
+    Setting::count("log-max-len", DEFAULT.log_max_len, 0, MOST_LOG_ENTRIES);
+static LOG_WAIT_MS: Setting = Setting::ms("log-wait-ms", DEFAULT.log_wait_ms, 0, LEASE_MAX_MS);
 /// It goes back only with the setting of a data set that never had a larger one.
 static RECORD_LEVEL: Setting = Setting::number(
     "record-level",
@@ -155,12 +127,7 @@ static RECORD_LEVEL: Setting = Setting::number(
     1,
     Level::LATEST.number() as i64,
 );
-static LOG_HOLD_MS: Setting = Setting::number(
-    "log-hold-ms",
-    DEFAULT.log_hold_ms.cast_signed(),
-    0,
-    LEASE_MAX_MS.cast_signed(),
-);
+static LOG_HOLD_MS: Setting = Setting::ms("log-hold-ms", DEFAULT.log_hold_ms, 0, LEASE_MAX_MS);
 
 /// All settings.
 pub static SETTINGS: [&Setting; 18] = [
@@ -192,23 +159,23 @@ pub fn changes() -> u32 {
 /// The settings in the form of the core.
 pub fn current(cluster: bool) -> Settings {
     Settings {
-        default_lease_ms: DEFAULT_LEASE.ms(),
-        fair_grace_ms: FAIR_GRACE.ms(),
-        max_waiters_per_key: WAITERS_PER_KEY.count(),
-        max_waiters: WAITERS.count(),
-        max_holds_per_key: HOLDS_PER_KEY.count(),
-        max_keys_per_call: KEYS_PER_CALL.count(),
+        default_lease_ms: DEFAULT_LEASE.in_ms(),
+        fair_grace_ms: FAIR_GRACE.in_ms(),
+        max_waiters_per_key: WAITERS_PER_KEY.as_count(),
+        max_waiters: WAITERS.as_count(),
+        max_holds_per_key: HOLDS_PER_KEY.as_count(),
+        max_keys_per_call: KEYS_PER_CALL.as_count(),
         deadlock_detection: DEADLOCK_DETECTION.get() != 0,
-        deadlock_recheck_ms: DEADLOCK_RECHECK.ms(),
-        restart_quarantine_ms: QUARANTINE.ms(),
-        lock_delay_ms: LOCK_DELAY.ms(),
-        claim_ms: CLAIM.ms(),
-        max_token_lead_ms: MAX_TOKEN_LEAD.ms(),
-        request_memory_ms: REQUEST_MEMORY_MS.ms(),
-        request_memory_max: REQUEST_MEMORY_MAX.count(),
-        log_max_len: LOG_MAX_LEN.count(),
-        log_wait_ms: LOG_WAIT_MS.ms(),
-        log_hold_ms: LOG_HOLD_MS.ms(),
+        deadlock_recheck_ms: DEADLOCK_RECHECK.in_ms(),
+        restart_quarantine_ms: QUARANTINE.in_ms(),
+        lock_delay_ms: LOCK_DELAY.in_ms(),
+        claim_ms: CLAIM.in_ms(),
+        max_token_lead_ms: MAX_TOKEN_LEAD.in_ms(),
+        request_memory_ms: REQUEST_MEMORY_MS.in_ms(),
+        request_memory_max: REQUEST_MEMORY_MAX.as_count(),
+        log_max_len: LOG_MAX_LEN.as_count(),
+        log_wait_ms: LOG_WAIT_MS.in_ms(),
+        log_hold_ms: LOG_HOLD_MS.in_ms(),
         record_level: RECORD_LEVEL.level(),
         cluster,
     }

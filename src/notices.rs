@@ -171,7 +171,7 @@ fn apply_notice(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, before_load: boo
         }),
         Notice::Forked => log_rest(ctx),
         Notice::Forgiven => {
-            on_keys(ctx, allowed, |shell, turn| shell.machine.tables().regime.tell_mark(turn.fx))
+            on_keys(ctx, allowed, |shell, turn| shell.machine.tables().regime.tell_mark(turn.fx));
         }
         Notice::Moved { db, name } => {
             // Checked again: a SWAPDB may have moved its entry since. A key that was just loaded has none yet.

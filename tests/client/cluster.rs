@@ -15,11 +15,15 @@ use crate::support::{PATIENCE, Variant, number, quick, until, within};
 
 /// One key on each of three nodes.
 fn keys_of(nodes: &Nodes) -> [String; 3] {
-    [0, 1, 2].map(|node| {
-        let all = (0..).map(|n| format!("k{n}"));
-        let mut here = all.filter(|key| nodes.owner_of(nodes.all()[0].slot(key)) == Some(node));
-        here.next().expect("some key is here")
-    })
+    [0, 1, 2].map(|node| key_on(nodes, node, 0))
+}
+
+/// A key on that node, different for each `n`.
+pub fn key_on(nodes: &Nodes, node: usize, n: usize) -> String {
+    let any = &nodes.all()[0];
+    let keys = (0..).map(|n| format!("k{n}"));
+    let mut here = keys.filter(|key| nodes.owner_of(any.slot(key)) == Some(node));
+    here.nth(n).expect("some key is there")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

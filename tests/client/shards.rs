@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use dlock_client::{ClientBuilder, ErrorKind, Lock, Lost};
 use dlock_testing::{Cut, Dice, Nodes, Proxy, Reply as _, Server, wait_until};
 
-use crate::cluster::Load;
+use crate::cluster::{Load, key_on};
 use crate::support::{Variant, number, quick, until, within};
 
 /// Waiters retry by themselves only after half of this: later than any test waits.
@@ -23,14 +23,6 @@ const PLAIN: &str = "ACL SETUSER plain on >secret ~* &dlock:notify* +@all -ssubs
 
 fn as_plain(url: &str) -> String {
     url.replace("://", "://plain:secret@")
-}
-
-/// A key on that node, different for each `n`.
-fn key_on(nodes: &Nodes, node: usize, n: usize) -> String {
-    let any = &nodes.all()[0];
-    let keys = (0..).map(|n| format!("k{n}"));
-    let mut here = keys.filter(|key| nodes.owner_of(any.slot(key)) == Some(node));
-    here.nth(n).expect("some key is there")
 }
 
 /// Bus messages of some grants: to all nodes, and within a shard.

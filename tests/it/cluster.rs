@@ -116,7 +116,7 @@ fn a_lock_moves_with_its_slot_and_its_waiters_are_told_to_ask_there() {
     one.left_over_check();
 }
 
-/// The ids of a hold go with it. Those of a hold that has ended stay: its key may be gone, and a value is all that moves.
+/// The ids of a hold go with it. Those of a hold that has ended stay: its key may be gone, and only values move.
 #[test]
 fn a_moved_slot_leaves_the_ids_of_ended_holds_behind() {
     let one = Server::with(&[]).cluster().start();

@@ -101,7 +101,7 @@ fn a_cycle_beyond_the_budget_of_a_call_is_found_from_the_tick() {
     for n in 0..OWNERS - 1 {
         client.cmd(&["DLOCK.ACQUIRE", &names(n + 1).0, &names(n).1, "QUEUE", "60000"]).ok();
     }
-    // The tick may answer it before it is seen to be blocked.
+    // The tick may answer it before INFO shows it as blocked.
     let mut last = server.post(&["DLOCK.ACQUIRE", "k0", &names(OWNERS - 1).1, "BLOCK", "0"]);
     let error = last.expect_reply(SOON).error();
     let cycle =

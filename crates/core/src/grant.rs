@@ -1,7 +1,7 @@
 //! Grants: the only file in which a hold begins.
 //!
 //! The caller gets what is free at once ([`Step::grant_caller`]), a waiter what a hand-off finds for it
-//! ([`Step::grant_waiter`]), and a call for several keys all of them in one step ([`grantable::grant_all`]). Each hold
+//! ([`Step::grant_waiter`]), and a call for several keys all of them in one step (`grantable::grant_all`). Each hold
 //! gets its name in [`Step::name_hold`] and begins in [`begin_hold`]. A TAKE gets permits without a hold.
 
 use crate::answers::{granted, grants_are_closed, tokens_used_up};

@@ -98,7 +98,7 @@ pub enum Fact<'a> {
     Level(Level),
     /// A record or a value could not be read: this server is diverged.
     Unreadable(DecodeError),
-    /// All keys were removed when this was missing. Unsettled: the mark has changed, and `Regime::tell_mark` is due once
+    /// All keys were removed when this was missing. Unsettled: the mark has changed, `Regime::tell_mark` is due once
     /// the server may replicate.
     Forgiven(Refused),
     /// A file is about to be loaded, in place of all data.

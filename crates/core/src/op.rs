@@ -30,21 +30,21 @@ pub(crate) fn execute(tables: &mut Tables, turn: &mut Turn<'_>, op: &Op<'_>, per
     }
     match op {
         Op::Lock(family, LockOp::Acquire(call)) => {
-            acquire::acquire(tables, turn, (*family).into(), call)
+            acquire::acquire(tables, turn, (*family).into(), call);
         }
         Op::Lock(family, LockOp::Release(call)) => {
-            release::release(tables, turn, (*family).into(), call)
+            release::release(tables, turn, (*family).into(), call);
         }
         Op::Lock(family, LockOp::Renew(call)) => renew::renew(tables, turn, (*family).into(), call),
         Op::Lock(family, LockOp::Fence(call)) => fence::fence(tables, turn, (*family).into(), call),
         Op::Lock(family, LockOp::Break(call)) => {
-            break_holds::break_lock(tables, turn, (*family).into(), call)
+            break_holds::break_lock(tables, turn, (*family).into(), call);
         }
         Op::Lock(family, LockOp::Await(call)) => {
-            await_end::await_end(tables, turn, (*family).into(), call)
+            await_end::await_end(tables, turn, (*family).into(), call);
         }
         Op::Lock(family, LockOp::Cancel(call)) => {
-            cancel::cancel(tables, turn, (*family).into(), call)
+            cancel::cancel(tables, turn, (*family).into(), call);
         }
         Op::Rw(RwOp::Acquire(call)) => acquire::rw_acquire(tables, turn, call),
         Op::Rw(RwOp::Release(call)) => release::rw_release(tables, turn, call),

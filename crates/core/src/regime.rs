@@ -47,7 +47,7 @@ enum Service {
 #[derive(Debug)]
 pub struct Regime {
     role: Role,
-    /// Set for each operation: see [`Tables::set_gate`](crate::tables::Tables::set_gate).
+    /// Set for each operation: see [`Regime::set_gate`].
     gate: Gate,
     clock: LeaseClock,
     service: Service,

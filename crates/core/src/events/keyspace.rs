@@ -19,8 +19,10 @@ use crate::turn::Turn;
 use core::ops::Range;
 use dlock_wire::reply::ErrorCode;
 
-/// A value was unlinked from `key`, which cannot be read now: [`lost::unlinked`] follows in the tick. Until then
+/// A value was unlinked from `key`, which cannot be read now: [`unlinked`] follows in the tick. Until then
 /// no owner counts as its holder.
+///
+/// [`unlinked`]: super::lost::unlinked
 pub(crate) fn forget_holders(tables: &mut Tables, key: Key<'_>) {
     if let Some(queue) = tables.waits.queue_of(key) {
         tables.waits.forget_holders(queue);

@@ -36,7 +36,7 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// Notes the state of `resource`, which is at `key`, for a later [`unlinked`].
+    /// Notes the state of `resource`, which is at `key`, for a later `unlinked`.
     pub fn of(resource: &Resource, key: Key<'_>, prints: Prints) -> Self {
         let (kind, key_id) = (resource.kind(), resource.key_id);
         let (mut requests, mut bindings) = (Vec::new(), Vec::new());
@@ -86,7 +86,7 @@ impl Lost {
 }
 
 /// A value was unlinked from `key`: deleted, evicted, overwritten, or moved elsewhere. Call [`keyspace::moved`]
-/// first, so that this call can see the move, and [`disconnect::drain_some`] afterwards.
+/// first, so that this call can see the move, and [`drain_some`](super::disconnect::drain_some) afterwards.
 pub(crate) fn unlinked(tables: &mut Tables, turn: &mut Turn<'_>, key: Key<'_>, lost: Option<Lost>) {
     if let Some(lost) = lost {
         let there = Key { db: lost.db, ..key };

@@ -32,9 +32,9 @@ use look::{KeyState, Snapshot, refuse, refuse_any};
 
 /// DLOCK.MACQUIRE: all keys or none. The tokens in key order, or Null.
 ///
-/// For each key it does what [`acquire::acquire`] does: it re-enters keys that the owner holds. With BLOCK the call
-/// waits until it is first in the queues of all keys it does not hold. Earlier waits of the owner for any of them
-/// are answered `REPLACED`.
+/// For each key it does what [`acquire`](super::acquire::acquire) does: it re-enters keys that the owner holds. With
+/// BLOCK the call waits until it is first in the queues of all keys it does not hold. Earlier waits of the owner for
+/// any of them are answered `REPLACED`.
 pub(crate) fn macquire(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire<'_>) {
     turn.fx.reply = take_all(tables, turn, call);
     observe_refusal_of_all(tables, turn, call);

@@ -21,7 +21,7 @@ use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Op, Request, SemOp};
 pub use keys::{Digest, Keys};
 use keys::{Id, slot_of};
-pub use server::{AfterEvents, Saved, drain_some};
+pub use server::{AfterEvents, Saved, counts, drain_some};
 use std::collections::BTreeMap;
 
 /// Microseconds in a millisecond.
@@ -443,21 +443,6 @@ fn replica_of(settings: &Settings) -> Machine {
     let mut replica = Machine::new(HashKeys(3, 4), settings.clone());
     replica.learn(Fact::Demoted);
     replica
-}
-
-fn counts(machine: &Machine) -> [u64; 9] {
-    let counters = &machine.tables().counters;
-    [
-        counters.grants_at_once,
-        counters.grants_after_waiting,
-        counters.timeouts,
-        counters.expiries,
-        counters.releases,
-        counters.broken,
-        counters.disconnected,
-        counters.replaced,
-        counters.unclaimed,
-    ]
 }
 
 fn event_name(event: Event) -> &'static str {

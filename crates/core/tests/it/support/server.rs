@@ -24,6 +24,22 @@ pub fn drain_some(machine: &mut Machine, turn: &mut Turn<'_>) {
     machine.event(turn, ServerEvent::Drained);
 }
 
+/// What a machine has counted.
+pub fn counts(machine: &Machine) -> [u64; 9] {
+    let counters = &machine.tables().counters;
+    [
+        counters.grants_at_once,
+        counters.grants_after_waiting,
+        counters.timeouts,
+        counters.expiries,
+        counters.releases,
+        counters.broken,
+        counters.disconnected,
+        counters.replaced,
+        counters.unclaimed,
+    ]
+}
+
 impl World {
     /// A call is no longer blocked, though its connection lives.
     pub fn abandoned(&mut self, waiter: WaiterId) -> Seen {

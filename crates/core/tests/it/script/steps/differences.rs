@@ -189,8 +189,8 @@ pub const DIFFERENCES: &[Difference] = &[
         ends: true,
     },
     Difference {
-        why: "A call over a connection whose waiters were skipped serves dirty queues, of other keys, too: what is over \
-              there ends then, before the tick.",
+        why: "A call over a connection whose waiters were skipped serves dirty queues, of other keys, too: what is \
+              over there ends then, before the tick.",
         explains: |row, old, new| row.contains("ACQUIRE") && lacks_ends(old, new),
         is_rare: true,
         ends: true,
