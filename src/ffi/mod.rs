@@ -16,7 +16,7 @@
 //! | `persist::{save, load, log_refusal, rewrite, digest, memory, aux_save, aux_load}` | by the key types; `save`, `rewrite` and `aux_save` also in forked children |
 //! | `persist::{file_begins, sync_begins, sync_aside, load_ends}`, `shell::data_replaced()` | in the middle of a load |
 //! | `keyspace::unlinked(db, name, &Value)` | a value of ours leaves its name |
-//! | `inbox::{last_unlinked_in, follow}`, `Machine::value_moved` | RENAME or MOVE has brought a value to a key |
+//! | `inbox::{last_unlinked_in, follow}`, `Fact::ValueMoved` | RENAME or MOVE has brought a value to a key |
 //! | `tick::after_sleep(ctx)`, `tick::before_sleep()` | each turn of the event loop |
 //! | `tick::replica_attached()` | a replica is online |
 //! | `inbox::push(Notice)` | everything else that happens to the server |
