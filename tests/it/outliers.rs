@@ -17,15 +17,14 @@ fn no_cost_grows_with_what_is_elsewhere() {
     };
     let all = rows(scale, setup, |_, probe| probe.is_checked);
     assert!(all.len() > 150, "{} measurements", all.len());
-    let found = outliers(&all, scale);
-    // The machine has other things to do: what is out of line is so twice.
-    let again = rows(scale, setup, |state, probe| found.contains(&(state.name, probe.calls)));
-    let found = outliers(&again, scale);
-    assert!(
-        found.is_empty(),
-        "{found:#?}: {:?}",
-        again.iter().map(|row| row.costs).collect::<Vec<_>>()
-    );
+    let mut found = outliers(&all, scale);
+    // The machine has other things to do: what is out of line is so each time.
+    for _ in 0..4 {
+        let again = rows(scale, setup, |state, probe| found.contains(&(state.name, probe.calls)));
+        println!("{:?}", again.iter().map(|row| row.costs).collect::<Vec<_>>());
+        found = outliers(&again, scale);
+    }
+    assert!(found.is_empty(), "{found:#?}");
 }
 
 /// The search from the tick may use a part of a core, whatever calls cost.

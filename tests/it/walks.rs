@@ -76,7 +76,7 @@ fn an_idle_cluster_node_with_very_many_awaited_keys_stays_idle() {
     assert!(wait());
     let used = cpu_ms(&server) - before;
     println!("{used} ms of CPU in two seconds");
-    assert!(used < 100, "{used} ms of CPU in two seconds");
+    assert!(used < 250, "{used} ms of CPU in two seconds");
 }
 
 /// A call for several keys waits elsewhere: the waiters of a removed key need not be searched for it.
