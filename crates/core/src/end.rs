@@ -77,8 +77,8 @@ impl Step<'_> {
         self.end_hold(resource, id, end);
     }
 
-    /// Ends one expired hold. A step ends only some of very many holds that have expired or lost their connection. It
-    /// never leaves out the holds that its call names: a call never works on an expired hold.
+    /// Ends one expired hold. If many holds have expired or lost their connection, a step ends only some of them. It never
+    /// leaves out the holds that its call names: a call never works on an expired hold.
     pub(crate) fn end_if_expired(
         &mut self,
         resource: &mut Resource,
@@ -165,6 +165,7 @@ impl Step<'_> {
         self.former = Some(hold.owner);
     }
 }
+
 impl Tables {
     /// A connection let a grant expire: its waiters are skipped. Where several waiters can be served at once, that may
     /// let in those behind. A lock for one holder stays as it is.

@@ -67,6 +67,7 @@ impl Step<'_> {
         hold
     }
 }
+
 impl Tables {
     /// Applies the options of a call to a hold: label, channel, binding.
     pub(crate) fn apply_options(&mut self, hold_ref: HoldRef, hold: &mut Hold, terms: Terms<'_>) {
@@ -154,6 +155,7 @@ impl Step<'_> {
         }
     }
 }
+
 impl Settings {
     /// Time in which a grant must be claimed, in milliseconds. (An entry of a fair lock without QUEUE lasts its grace.)
     pub(crate) fn claim_ms(&self, queue_ms: Option<Millis>) -> Millis {

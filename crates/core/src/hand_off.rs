@@ -135,6 +135,7 @@ impl Step<'_> {
         }
     }
 }
+
 impl Tables {
     /// The first waiter of a queue that counts.
     pub(crate) fn first_in(&self, queue: QueueId) -> Option<WaiterSlot> {

@@ -182,7 +182,10 @@ fn check_keys(tables: &Tables, store: &mut dyn Store) -> Result<(), String> {
         {
             for (_, hold) in resource.holds() {
                 ensure(tables.waits.knows_holder(id, &hold.owner), || {
-                    format!("those who wait for {:?} know {:?}", queue.name, hold.owner)
+                    format!(
+                        "the queue of {:?} has no entry for its holder {:?}",
+                        queue.name, hold.owner
+                    )
                 })?;
             }
         }

@@ -130,8 +130,9 @@ impl Step<'_> {
         });
     }
 }
+
 impl Tables {
-    /// One of very many readers has ended that `client` broke together.
+    /// One of the readers that `client` broke together has ended.
     pub(crate) fn observe_broken(
         &mut self,
         now: Now,
@@ -164,6 +165,7 @@ impl Step<'_> {
         self.tables.observe_wait(self.now, kind, self.key, wait, token, holder);
     }
 }
+
 impl Tables {
     /// The same for a call that waited for several keys, the first of which is `key`.
     pub(crate) fn observe_wait(

@@ -3,17 +3,10 @@
 use crate::answers::diverged;
 use crate::events::diverged;
 use crate::kind::Kind;
-use crate::ops::acquire;
-use crate::ops::await_end;
-use crate::ops::break_holds;
-use crate::ops::cancel;
-use crate::ops::fence;
-use crate::ops::latch;
-use crate::ops::multi;
-use crate::ops::release;
-use crate::ops::renew;
-use crate::ops::semaphore;
-use crate::ops::unblock;
+use crate::ops::{
+    acquire, await_end, break_holds, cancel, fence, latch, multi, release, renew, semaphore,
+    unblock,
+};
 use crate::tables::Tables;
 use crate::turn::Turn;
 use dlock_wire::permit::PermitId;

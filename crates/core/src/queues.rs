@@ -65,7 +65,7 @@ pub struct WaitQueues {
     /// The owners that have more than one waiter.
     plural: BTreeSet<OwnerSlot>,
     /// Holder hash -> head of the list of queues whose key that owner holds exclusively or writes. (A list, because one
-    /// owner may hold very many keys, and entries with the same hash are walked over one by one.)
+    /// owner may hold a million keys, and a lookup walks over all entries with the same hash.)
     by_holder: Buckets<QueueId>,
     /// Hash of a reader, and the queue of the key that it reads.
     by_reader: BTreeSet<(u64, QueueId)>,

@@ -193,8 +193,8 @@ fn write(resource: &Resource, now: Clocks, head: Head, spent: &SpentStep, out: &
     }
 }
 
-/// Whether a payload replaces the present state and lists no requests. The requests of very many holds that ended
-/// together are then read from the replaced state.
+/// Whether a payload replaces the present state and lists no requests. If many holds ended together, their requests
+/// are then read from the replaced state.
 pub(crate) fn is_whole(payload: &[u8]) -> bool {
     let is_ours = Level::of(payload).is_ok();
     is_ours && matches!(payload, [_, flags, ..] if flags & (STEP | SPENT | FLOOR | MARK) == 0)

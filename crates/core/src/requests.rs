@@ -65,7 +65,7 @@ impl<'a> Call<'a> {
         self.names().next().map_or(Outcome::Null, |name| misused(key, name))
     }
 
-    /// The holds that the call may be about; of very many permits, some.
+    /// The holds that the call may be about. Of the permits, only some.
     fn may_be_about(self, resource: &Resource) -> Vec<HoldId> {
         match &resource.body {
             Body::Semaphore(semaphore) if !self.owner.is_empty() => {
@@ -222,6 +222,7 @@ impl Step<'_> {
         self.tables.find_spent(self.key, name, self.lease).map(Known::Over)
     }
 }
+
 impl Tables {
     /// Whether a call names a request that is over, as far as the memory knows.
     pub(crate) fn is_over(&self, key: Key<'_>, now: Now, call: Call<'_>) -> bool {
@@ -260,6 +261,7 @@ impl Step<'_> {
         self.tables.find_spent(self.key, names.next()?, self.lease)
     }
 }
+
 impl Tables {
     /// What a request that is over did.
     pub(crate) fn find_spent(
@@ -346,7 +348,7 @@ fn seen_by_hold(resource: &Resource, name: RequestKey<'_>) -> Option<(Did, bool)
     }
     let kind = resource.kind();
     if let (Body::Semaphore(semaphore), Scope::Semaphore) = (&resource.body, name.scope) {
-        // An owner can have very many permits.
+        // An owner can have thousands of permits, so they are found by an index.
         let (_, hold) = semaphore.permits.by_request(name.owner, name.id)?;
         return Some((hold.seen(Some(name.id))?, hold.unclaimed().is_none()));
     }

@@ -9,8 +9,7 @@ pub(crate) mod index;
 
 use crate::bytes::Owner;
 use crate::effects::{Effects, Outcome};
-use crate::events::flush;
-use crate::events::lost;
+use crate::events::{flush, lost};
 use crate::ids::QueueId;
 use crate::key::Key;
 use crate::kind::Kind;
@@ -217,6 +216,7 @@ impl Step<'_> {
         }
     }
 }
+
 /// [`on_key`] for a key of any family; `None` if it is missing or of a foreign type.
 pub(crate) fn on_found<R>(
     tables: &mut Tables,
@@ -229,7 +229,7 @@ pub(crate) fn on_found<R>(
     on_key(tables, turn, kind, key, verb).ok()
 }
 
-/// Checks a key in the tick. Of very many expired holds it ends a part, and the tick comes back.
+/// Checks a key in the tick. If more holds have expired than a step ends, the next tick ends the others.
 pub(crate) fn on_found_in_part(
     tables: &mut Tables,
     turn: &mut Turn<'_>,

@@ -3,8 +3,7 @@
 use crate::connection::LeftBehind;
 use crate::effects::{Effects, Outcome};
 use crate::end::End;
-use crate::events::keyspace;
-use crate::events::undelivered;
+use crate::events::{keyspace, undelivered};
 use crate::ids::{ALONE, GroupId, HoldId, HoldRef, QueueId, WaiterSlot};
 use crate::key::Key;
 use crate::observe::GivesUp;
@@ -94,6 +93,7 @@ impl Step<'_> {
         true
     }
 }
+
 /// The waiter in `slot` has lost its connection: it is removed, or has a grace. (It is not checked again while it
 /// is skipped, so the waiters behind it are served.)
 fn lose_connection(tables: &mut Tables, slot: WaiterSlot, lease: LeaseInstant) {
@@ -128,7 +128,7 @@ fn shorten_bound(tables: &mut Tables, turn: &mut Turn<'_>, bound: HoldRef, at: L
         if resource.key_id == bound.key {
             step.shorten(resource, bound.id, at);
         }
-        // Very many holds are processed here one by one: shortening one must not walk over all.
+        // A key with many holds comes here once for each of them, so this must not walk over all.
         if resource.others().is_none_or(|others| others.len() <= step.tables.wide_at_once) {
             step.shorten_all_gone(resource);
         }
@@ -137,8 +137,8 @@ fn shorten_bound(tables: &mut Tables, turn: &mut Turn<'_>, bound: HoldRef, at: L
 }
 
 impl Step<'_> {
-    /// Shortens the leases of a key's holds whose connections are closed: of very many, some now, and the others in the
-    /// tick.
+    /// Shortens the leases of a key's holds whose connections are closed: a step shortens some of them, and the
+    /// tick the others.
     pub(crate) fn shorten_all_gone(&mut self, resource: &mut Resource) {
         let gone_at = |id: HoldId| {
             let hold = resource.hold(id)?;
@@ -206,6 +206,7 @@ impl Step<'_> {
         }
     }
 }
+
 /// A call is not blocked, or no longer, though its connection lives: the server unblocked it, or did not block it.
 /// Its waiter is removed, or stays if the call had QUEUE. [`drain_some`], or the next tick, hands off
 /// what this frees.

@@ -42,7 +42,8 @@ fn tell_some(tables: &Tables, fx: &mut Effects, deleted: &mut Deleted) -> bool {
 }
 
 impl Step<'_> {
-    /// Ends the holds of all readers of a key, if they are very many. Returns their number. The caller hands off.
+    /// Ends the holds of all readers of a key, if they are more than a step ends one by one. Returns their number. The
+    /// caller hands off.
     pub(crate) fn break_readers(&mut self, resource: &mut Resource) -> usize {
         let count = resource.others().map_or(0, Holds::len);
         if count <= self.tables.wide_at_once {
@@ -68,7 +69,8 @@ impl Step<'_> {
         count
     }
 }
-/// A record has replaced the state of a key, and with it very many readers, which its primary has broken.
+
+/// A record has replaced the state of a key whose readers the primary has broken, all together.
 pub(crate) fn replaced(tables: &mut Tables, key: Key<'_>, before: Holds, now: &Resource) {
     let is_later = |id| before.last_id().is_none_or(|last| id > last);
     // The present readers came later. Otherwise it is the same value again.

@@ -1,12 +1,10 @@
 //! Input that arrives as data: records of a primary or the AOF, loaded values, roles.
 
 use crate::divergence::{Divergence, Refused};
-use crate::events::diverged;
 use crate::events::diverged::Source;
-use crate::events::keyspace;
 use crate::events::lost::Lost;
-use crate::events::removed;
 use crate::events::tick::RETRY_MS;
+use crate::events::{diverged, keyspace, removed};
 use crate::ids::KeyId;
 use crate::key::Key;
 use crate::kind::Kind;
@@ -89,7 +87,7 @@ fn replay_state(
     } else if is_there && tables.leases.of_key(resource.key_id, key).is_none() {
         resource.key_id = KeyId::NONE;
     }
-    // Very many readers that a record replaces are not freed together.
+    // If a record replaces more readers than a step ends, they are not freed together.
     let most = tables.wide_at_once;
     let is_large = |resource: &Resource| {
         resource.kind() == Kind::Rw && resource.others().is_some_and(|all| all.len() > most)

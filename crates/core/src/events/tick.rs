@@ -2,13 +2,7 @@
 
 use crate::deadlock::late;
 use crate::deadlock::refusal;
-use crate::events::disconnect;
-use crate::events::diverged;
-use crate::events::flush;
-use crate::events::former;
-use crate::events::keyspace;
-use crate::events::removed;
-use crate::events::replay;
+use crate::events::{disconnect, diverged, flush, former, keyspace, removed, replay};
 use crate::ids::KeyId;
 use crate::key::Key;
 use crate::kind::Kind;

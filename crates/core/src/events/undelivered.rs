@@ -270,9 +270,7 @@ impl Step<'_> {
             self.fx.message(Event::Granted, self.key, subject);
         }
     }
-}
 
-impl Step<'_> {
     /// Puts a queue entry back where it was before its grant, now without a connection. Not if the owner has asked
     /// again meanwhile. Not if the hold was moved either: waiters stay with the old name.
     fn put_back(&mut self, resource: &Resource, kept: &Kept) {

@@ -85,6 +85,7 @@ impl Step<'_> {
         self.tables.log_giving_up(self.now, &wait, holder.map(|holder| &**holder), why);
     }
 }
+
 impl Tables {
     /// The wait of the call in `slot`, if it ends with this and was slow.
     fn slow_wait(&self, now: Now, slot: WaiterSlot, why: GivesUp) -> Option<SlowWait> {

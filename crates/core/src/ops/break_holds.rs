@@ -5,8 +5,7 @@ use crate::effects::Outcome;
 use crate::end::End;
 use crate::ids::HoldId;
 use crate::kind::Kind;
-use crate::ops::call;
-use crate::ops::semaphore;
+use crate::ops::{call, semaphore};
 use crate::tables::Tables;
 use crate::turn::Turn;
 use alloc::vec::Vec;
@@ -25,8 +24,8 @@ pub(crate) fn break_lock(tables: &mut Tables, turn: &mut Turn<'_>, kind: Kind, c
     turn.fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
 }
 
-/// DRW.BREAK: ends all holds, or those of `owner`. Returns their number. Even very many readers stop at once; the
-/// tick does the rest for each of them.
+/// DRW.BREAK: ends all holds, or those of `owner`. Returns their number. All readers stop at once; if there are
+/// more than a step ends, the tick does the rest for each of them.
 pub(crate) fn rw_break(tables: &mut Tables, turn: &mut Turn<'_>, call: &RwBreak<'_>) {
     let owner = call.owner;
     let answer = call::on_call(tables, turn, Kind::Rw, call.key, |step, resource| {

@@ -46,7 +46,7 @@ impl Step<'_> {
             }
             return true;
         }
-        // An owner can have very many permits: do not walk over the claimed ones.
+        // An owner can have thousands of permits: do not walk over the claimed ones.
         let found: Vec<HoldId> = match resource.others() {
             Some(holds) if resource.kind() == Kind::Semaphore => {
                 holds.all_to_claim(owner).collect()

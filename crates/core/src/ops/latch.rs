@@ -104,6 +104,7 @@ impl Step<'_> {
         }
     }
 }
+
 /// Whether a latch that is not closed was lost before it opened: its absence would look as if it had opened.
 fn is_lost_latch(tables: &Tables, turn: &mut Turn<'_>, key: Key<'_>) -> bool {
     // Its time may be over unnoticed.

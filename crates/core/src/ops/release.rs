@@ -91,6 +91,7 @@ impl Step<'_> {
         }
     }
 }
+
 /// DRW.RELEASE: as DLOCK.RELEASE, for the hold of that mode.
 pub(crate) fn rw_release(tables: &mut Tables, turn: &mut Turn<'_>, call: &RwRelease<'_>) {
     release_hold(tables, turn, Kind::Rw, Some(call.mode), &call.release);

@@ -5,11 +5,10 @@ use crate::effects::Outcome;
 use crate::holder::{Whose, hold_of, holds_of};
 use crate::ids::HoldId;
 use crate::kind::Kind;
-use crate::ops::call;
 use crate::ops::call::refused_in_script;
 use crate::ops::reentry::{claim, set_deadline};
-use crate::ops::semaphore;
 use crate::ops::semaphore::not_out;
+use crate::ops::{call, semaphore};
 use crate::state::resource::Resource;
 use crate::tables::Tables;
 use crate::time::Millis;
@@ -73,6 +72,7 @@ impl Step<'_> {
         self.dirty = true;
     }
 }
+
 /// DRW.RENEW: as DLOCK.RENEW, for the hold of that mode.
 pub(crate) fn rw_renew(tables: &mut Tables, turn: &mut Turn<'_>, call: &RwRenew<'_>) {
     renew_hold(tables, turn, Kind::Rw, Some(call.mode), &call.renew);

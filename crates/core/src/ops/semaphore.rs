@@ -110,6 +110,7 @@ impl Step<'_> {
         self.tables.park_nameless(Kind::Semaphore, self.key, waiter, self.fx).err()
     }
 }
+
 /// DSEM.GIVE: returns permits of TAKE and DRAIN. The reply is the number of free permits afterwards; `LIMIT` for
 /// more than were taken, `ERR` if there is no such semaphore.
 pub(crate) fn give(tables: &mut Tables, turn: &mut Turn<'_>, call: &Give<'_>) {

@@ -51,6 +51,7 @@ impl Step<'_> {
         Ok(slot)
     }
 }
+
 impl Tables {
     /// Tells the connection of a new waiter that it has it, and whether the waiter is its blocked call. Returns the id
     /// of that call.

@@ -217,7 +217,7 @@ fn are_distinct<T: Ord>(mut items: impl ExactSizeIterator<Item = T>) -> bool {
     items.len() < 2 || items.all(|item| seen.insert(item))
 }
 
-/// The same for very many owners: their hashes are compared first.
+/// The same for any number of owners: their hashes are compared first.
 fn are_distinct_owners<'a>(owners: impl ExactSizeIterator<Item = &'a Owner> + Clone) -> bool {
     if owners.len() < 2 {
         return true;

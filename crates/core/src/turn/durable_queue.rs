@@ -45,6 +45,7 @@ impl Step<'_> {
         }
     }
 }
+
 impl WaitQueues {
     /// Copies the queue of a key into its fair lock. It copies the changes, or all entries if the value or the queue is
     /// not the one of the last copy (DEL, RENAME, SWAPDB).
@@ -125,6 +126,7 @@ impl Step<'_> {
         self.tables.waits.note_holders(queue, resource, true);
     }
 }
+
 impl Tables {
     /// The key of a fair lock was deleted: queue entries without a blocked call end with it.
     pub(crate) fn drop_entries(&mut self, queue: QueueId) {

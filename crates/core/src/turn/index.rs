@@ -51,6 +51,7 @@ impl Step<'_> {
         }
     }
 }
+
 impl Tables {
     /// Turns the remaining times of a loaded resource into deadlines, and learns its tokens. Returns whether any hold
     /// has extras.
@@ -112,6 +113,7 @@ impl Step<'_> {
         }
     }
 }
+
 impl Tables {
     /// After a call may have joined the queue of `key`: its lease ends before those for which no call waits. So does an
     /// unclaimed grant, because the end of that decides whether the waiters of its connection count.

@@ -37,6 +37,7 @@ impl Step<'_> {
         false
     }
 }
+
 impl WaitQueues {
     /// The owner no longer holds a key on which its call for several keys counted.
     pub(crate) fn no_longer_grantable(&mut self, key: Key<'_>, owner: &[u8]) {
@@ -180,6 +181,7 @@ impl Step<'_> {
         (self.grant_caller(resource, terms), Taken::New)
     }
 }
+
 /// Rolls back what a call for several keys took before it met a key that it cannot have. `taken` has each key with
 /// the token of the hold. Returns the answer to the call.
 #[cold]

@@ -2,8 +2,7 @@
 
 use crate::answers::{in_quarantine, wrong_type};
 use crate::effects::Outcome;
-use crate::events::activity;
-use crate::events::tick;
+use crate::events::{activity, tick};
 use crate::holder::own_hold;
 use crate::ids::GroupId;
 use crate::kind::Kind;
@@ -155,6 +154,7 @@ impl Step<'_> {
         if is_free && is_first { KeyState::Open } else { KeyState::Closed(false) }
     }
 }
+
 impl Tables {
     /// The earlier call of the owner for several keys, if it waits for every key of this one.
     fn group_kept_by(
