@@ -77,8 +77,8 @@ impl Step<'_> {
         self.end_hold(resource, id, end);
     }
 
-    /// Ends one expired hold. If many holds have expired or lost their connection, a step ends only some of them. It never
-    /// leaves out the holds that its call names: a call never works on an expired hold.
+    /// Ends one expired hold. If many holds have expired or lost their connection, a step ends only some of them. It
+    /// never leaves out the holds that its call names: a call never works on an expired hold.
     pub(crate) fn end_if_expired(
         &mut self,
         resource: &mut Resource,
