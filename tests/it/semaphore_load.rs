@@ -224,7 +224,6 @@ fn storm(seed: u64) {
     let lasts = Duration::from_millis(2_500);
     let storm = Storm { server: &server, seed, workers: 200, lasts, enough: 300 };
     storm.blow(&rounds, || watch.look());
-    assert!(watch.looks > 20, "only {} looks", watch.looks);
     let outcomes = ["grants_after_waiting", "timeouts", "expiries", "replaced", "disconnected"];
     assert_happened(&server, &outcomes);
     // All of them are back; bound ones and short leases take a moment.

@@ -84,25 +84,33 @@ impl Meddling {
     }
 }
 
+/// Least number of times that a storm is looked at.
+const MEANWHILE: usize = 20;
+
 impl Storm<'_> {
-    /// Runs the storm, and `meanwhile` all the time beside it. Returns what the workers noted.
+    /// Runs the storm, and `meanwhile` again and again beside it, at least [`MEANWHILE`] times. Returns what the workers
+    /// noted.
     pub fn blow<R: Rounds>(&self, rounds: &R, mut meanwhile: impl FnMut()) -> Vec<R::Notes> {
         println!("seed {}", self.seed);
         let (stop, granted) = (&AtomicBool::new(false), &AtomicUsize::new(0));
-        let start = Instant::now();
+        let mut times = 0;
         let notes = thread::scope(|scope| {
             let workers: Vec<_> = (0..self.workers)
                 .map(|number| self.worker(number))
                 .map(|worker| scope.spawn(move || worker.work(rounds, stop, granted)))
                 .collect();
+            // The connections of so large a crowd take a while on a busy machine.
+            let start = Instant::now();
             let went = catch_unwind(AssertUnwindSafe(|| {
                 while start.elapsed() < self.lasts
-                    || granted.load(Relaxed) < self.enough && start.elapsed() < self.lasts + LIMIT
+                    || (granted.load(Relaxed) < self.enough || times < MEANWHILE)
+                        && start.elapsed() < self.lasts + LIMIT
                 {
                     if workers.iter().any(thread::ScopedJoinHandle::is_finished) {
                         break;
                     }
                     meanwhile();
+                    times += 1;
                     thread::sleep(Duration::from_millis(2));
                 }
             }));
@@ -115,6 +123,7 @@ impl Storm<'_> {
         });
         let granted = granted.load(Relaxed);
         assert!(granted >= self.enough, "only {granted} grants");
+        assert!(times >= MEANWHILE, "only {times} looks from outside");
         notes
     }
 

@@ -66,17 +66,19 @@ fn calls_for_a_missing_semaphore_cost_the_same_beside_many_waiters() {
 /// The slots of awaited keys are checked, but a node with nothing else to do stays idle.
 #[test]
 fn an_idle_cluster_node_with_very_many_awaited_keys_stays_idle() {
-    const KEYS: usize = 400_000;
+    const KEYS: usize = 800_000;
     let server = Family::Lock.with(&[]).cluster().start();
     let mut client = server.client();
     let ask = |n| args!["DSEM.ACQUIRE", format!("{n}"), "a", "QUEUE", 600_000];
+    let before = cpu_ms(&server);
     pipeline(&mut client, (0..KEYS).map(ask));
+    let made = cpu_ms(&server) - before;
     let wait = || server.cmd(&["XREAD", "BLOCK", "2000", "STREAMS", "none", "0"]).is_null();
     let before = cpu_ms(&server);
     assert!(wait());
     let used = cpu_ms(&server) - before;
-    println!("{used} ms of CPU in two seconds");
-    assert!(used < 250, "{used} ms of CPU in two seconds");
+    println!("{used} ms of CPU in two seconds, {made} ms for the places");
+    assert!(used < made / 45, "{used} ms of CPU in two seconds, {made} ms for the places");
 }
 
 /// A call for several keys waits elsewhere: the waiters of a removed key need not be searched for it.
