@@ -88,8 +88,8 @@ impl Meddling {
 const MEANWHILE: usize = 20;
 
 impl Storm<'_> {
-    /// Runs the storm, and `meanwhile` again and again beside it, at least [`MEANWHILE`] times. Returns what the workers
-    /// noted.
+    /// Runs the storm, and `meanwhile` again and again beside it, at least [`MEANWHILE`] times. Returns what the
+    /// workers noted.
     pub fn blow<R: Rounds>(&self, rounds: &R, mut meanwhile: impl FnMut()) -> Vec<R::Notes> {
         println!("seed {}", self.seed);
         let (stop, granted) = (&AtomicBool::new(false), &AtomicUsize::new(0));

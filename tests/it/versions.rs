@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
-use crate::support::{Binary, Reply, Server};
+use crate::support::{Binary, Reply, Server, wait_until};
 
 #[path = "../../src/tried.rs"]
 mod tried;
@@ -70,6 +70,10 @@ fn an_untried_server_is_named_in_the_log_and_in_info_and_grants() {
     bytes[at.expect("its version") + "\08.".len()] = b'4';
     fs::write(&program, bytes).expect("a copy");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("a file of ours");
+    // A process that another test is starting may have the file open for writing until it executes its program.
+    wait_until("a program that can be run", || {
+        Command::new(&program).arg("--version").output().is_ok()
+    });
 
     let server = Server::with(&[]).binary(&Binary::at(program.to_str().expect("text"))).start();
     assert_eq!((server.kind().version.0, server.kind().version.1), (8, 4));

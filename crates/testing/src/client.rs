@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     io::{self, ErrorKind, Read as _, Write as _},
+    net::Shutdown,
     os::unix::net::UnixStream,
     path::Path,
     sync::Arc,
@@ -290,6 +291,15 @@ impl Blocked {
     /// Closes the connection, as a client that dies does.
     pub fn hang_up(self) {
         drop(self);
+    }
+}
+
+/// Ends the connection at once. A process that another test is starting has a copy of the socket until it executes its
+/// program; without the shutdown the server would see the end that much later.
+impl Drop for Client {
+    fn drop(&mut self) {
+        // The server may have closed it before.
+        let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
