@@ -2,10 +2,10 @@
 //! have waiters but no value. So all waiting keys are checked once a second, a few queues at a time. Above
 //! 100,000 queues a check of all takes longer: 10 ms for each 1,000.
 
-use dlock_core::key::Key;
-use dlock_core::regime::Gate;
-use dlock_core::store::Lookup;
-use dlock_core::time::{Instant, Now};
+use dlock_core::base::key::Key;
+use dlock_core::base::time::{Instant, Now};
+use dlock_core::ports::store::Lookup;
+use dlock_core::tables::regime::Gate;
 
 use crate::ffi::{self, Ctx, Verdict};
 use crate::keyspace::{KeyArgs, Scope};

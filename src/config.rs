@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
+use dlock_core::base::time::Millis;
 use dlock_core::record::Level;
-use dlock_core::settings::Settings;
-use dlock_core::time::Millis;
+use dlock_core::tables::settings::Settings;
 use dlock_wire::names::{CLAIM_MIN_MS, DAY_MS, KEYS_MAX, LEASE_MAX_MS, PERMITS_MAX, QUEUE_MAX_MS};
 
 /// Type of a setting.

@@ -1,7 +1,7 @@
 //! The single entry point: parses a call and picks what runs it.
 
+use dlock_core::base::key::Key;
 use dlock_core::events::diverged::Source;
-use dlock_core::key::Key;
 use dlock_core::machine::Fact;
 use dlock_wire::reply::{Shape as _, quote};
 use dlock_wire::request::{Apply, Log, Op, Request};

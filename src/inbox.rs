@@ -8,11 +8,11 @@
 
 mod lost;
 
-use dlock_core::divergence::Refused;
-use dlock_core::events::lost::Lost;
-use dlock_core::key::Swap;
+use dlock_core::base::ids::WaiterId;
+use dlock_core::base::key::Swap;
 use dlock_core::machine::Fact;
-use dlock_core::queues::waiter::WaiterId;
+use dlock_core::ports::lost::Lost;
+use dlock_core::record::divergence::Refused;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 

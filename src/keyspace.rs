@@ -1,10 +1,10 @@
 //! The core's access to the keys of the server.
 
-use dlock_core::events::lost::Lost;
-use dlock_core::key::Key;
-use dlock_core::shares::User;
-use dlock_core::state::resource::Resource;
-use dlock_core::store::{Lookup, Reach, Store};
+use dlock_core::base::key::Key;
+use dlock_core::base::shares::User;
+use dlock_core::ports::lost::Lost;
+use dlock_core::ports::store::{Lookup, Reach, Store};
+use dlock_core::value::resource::Resource;
 
 use crate::ffi::{
     self, Args, Content, Ctx, KeyHandle, Level, Mode, Name, OwnedName, Value, Verdict, log,

@@ -1,11 +1,11 @@
 //! The notices of callbacks: when each is processed, and what the machine learns from it.
 
-use dlock_core::effects::Effects;
-use dlock_core::key::Key;
+use dlock_core::base::ids::WaiterId;
+use dlock_core::base::key::Key;
 use dlock_core::machine::{Fact, Machine, ServerEvent};
-use dlock_core::queues::waiter::WaiterId;
-use dlock_core::regime::Gate;
-use dlock_core::turn::Turn;
+use dlock_core::ports::effects::Effects;
+use dlock_core::ports::turn::Turn;
+use dlock_core::tables::regime::Gate;
 
 use crate::ffi::{self, Ctx, Mode};
 use crate::inbox::{self, Batch, Load, Notice, Of, Wait};

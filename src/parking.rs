@@ -4,9 +4,9 @@
 //! [`Parking::calls`], until the server settles the answer), or *gone* (in neither: any later answer for it is
 //! dropped).
 
-use dlock_core::effects::Outcome;
+use dlock_core::base::ids::WaiterId;
 use dlock_core::machine::Fact;
-use dlock_core::queues::waiter::WaiterId;
+use dlock_core::ports::effects::Outcome;
 
 use crate::ffi::{Blocked, CallId, Ctx, MainCell};
 use crate::inbox::{self, Notice};

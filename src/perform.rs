@@ -1,13 +1,13 @@
 //! The only interpreter of effects, in one fixed order: park, replicate, notify, publish, wake, then reply. (The
 //! machine has already changed the keys themselves.)
 
-use dlock_core::key::Key;
+use dlock_core::base::key::Key;
 use dlock_core::machine::ServerEvent;
 use std::ffi::CStr;
 
-use dlock_core::effects::{Effects, Event, Outcome};
 use dlock_core::events::diverged::NO_KEY;
-use dlock_core::turn::Turn;
+use dlock_core::ports::effects::{Effects, Event, Outcome};
+use dlock_core::ports::turn::Turn;
 use dlock_wire::reply::ErrorCode;
 
 use crate::ffi::{Ctx, Mode, Name, OwnedName};

@@ -1,14 +1,14 @@
 //! Values, and data outside keys, as the server's files store them.
 
 use dlock_core::events::replay::Unfit;
-use dlock_core::regime::Role;
+use dlock_core::tables::regime::Role;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use dlock_core::base::time::{Instant, Now};
 use dlock_core::machine::{Fact, Machine};
 use dlock_core::record::{self, Beside, BesideInput, Clocks, DecodeError, Level, Standing};
-use dlock_core::time::{Instant, Now};
 
 use crate::ffi::{self, Ctx, Origin, Senders, Strings, TypeIndex, Value, log};
 use crate::inbox::{self, Load, Notice, PendingWaiters};

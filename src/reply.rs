@@ -1,6 +1,6 @@
 //! Writes outcomes and views to the caller.
 
-use dlock_core::effects::Outcome;
+use dlock_core::ports::effects::Outcome;
 use dlock_core::reply::View;
 
 use crate::ffi::Ctx;

@@ -1,9 +1,9 @@
 //! The progress of the check whether this node still serves the slots of waiting keys.
 
-use dlock_core::ids::QueueId;
-use dlock_core::queues::WaitQueues;
-use dlock_core::slab::SlabId;
-use dlock_core::time::{Instant, Now};
+use dlock_core::base::ids::QueueId;
+use dlock_core::base::slab::SlabId;
+use dlock_core::base::time::{Instant, Now};
+use dlock_core::tables::queues::WaitQueues;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 

@@ -1,14 +1,14 @@
 //! The one instance of the machine, and the state around it.
 
-use dlock_core::regime::{Gate, Role};
+use dlock_core::tables::regime::{Gate, Role};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dlock_core::effects::Effects;
+use dlock_core::base::hash::HashKeys;
+use dlock_core::base::time::{Instant, Now};
 use dlock_core::machine::{Fact, Machine};
-use dlock_core::queues::waiter::HashKeys;
+use dlock_core::ports::effects::Effects;
 use dlock_core::record::{Level, Standing};
-use dlock_core::spent::{Prints, SpentRequests};
-use dlock_core::time::{Instant, Now};
+use dlock_core::value::spent::{Prints, SpentRequests};
 
 use crate::config;
 use crate::ffi::{self, Ctx, MainCell};

@@ -3,9 +3,9 @@
 //! The server calls [`after_sleep`] in each turn of its loop, after it has waited for events and before it serves
 //! any. Only there may the module write outside a command.
 
+use dlock_core::base::time::{Instant, Now};
 use dlock_core::machine::Fact;
-use dlock_core::regime::{Gate, Role};
-use dlock_core::time::{Instant, Now};
+use dlock_core::tables::regime::{Gate, Role};
 
 use crate::ffi::{self, Alarm, Ctx};
 #[cfg(debug_assertions)]
@@ -101,14 +101,14 @@ pub fn before_sleep() {
         if inbox::has_loaded() {
             let is_shut = shell.gate == Gate::Shut;
             let soon =
-                now.mono + if is_shut { dlock_core::events::tick::RETRY_MS } else { LOADED_MS };
+                now.mono + if is_shut { dlock_core::tables::portions::RETRY_MS } else { LOADED_MS };
             next = Some(next.map_or(soon, |next| next.min(soon)));
         }
         if inbox::has_news() {
             next = Some(AT_ONCE);
         } else if !inbox::is_empty() {
             // They wait for the gate: try again soon.
-            let retry = now.mono + dlock_core::events::tick::RETRY_MS;
+            let retry = now.mono + dlock_core::tables::portions::RETRY_MS;
             next = Some(next.map_or(retry, |next| next.min(retry)));
         }
         // Keeps an earlier alarm: a retry counts from the first attempt, however often the loop turns. If the alarm

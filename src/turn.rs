@@ -4,16 +4,16 @@
 //! effects, answer. Nothing is written before the answer to the first is known, and what was noted precedes the
 //! operation. [`perform`] says in which order effects leave: parked calls first, records before answers.
 
-use dlock_core::effects::Effects;
+use dlock_core::base::key::Key;
+use dlock_core::base::shares::User;
+use dlock_core::base::time::Now;
 use dlock_core::events::tick::Progress;
-use dlock_core::key::Key;
 use dlock_core::machine::{Fact, ServerEvent};
-use dlock_core::op::counts_by_user;
-use dlock_core::regime::{Gate, Role};
-use dlock_core::shares::User;
-use dlock_core::state::hold::NO_CLIENT;
-use dlock_core::time::Now;
-use dlock_core::turn::{Caller, Turn};
+use dlock_core::ops::counts_by_user;
+use dlock_core::ports::effects::Effects;
+use dlock_core::ports::turn::{Caller, Turn};
+use dlock_core::tables::regime::{Gate, Role};
+use dlock_core::value::hold::NO_CLIENT;
 use dlock_wire::permit::PermitId;
 use dlock_wire::request::{LatchOp, LockOp, Op, Read, SemOp};
 

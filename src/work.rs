@@ -1,8 +1,8 @@
 //! Work on keys that is no operation of a caller, and what the machine may do meanwhile.
 
 use dlock_core::machine::Fact;
-use dlock_core::regime::Gate;
-use dlock_core::turn::Turn;
+use dlock_core::ports::turn::Turn;
+use dlock_core::tables::regime::Gate;
 
 use crate::ffi::{self, Ctx, Mode, Verdict};
 use crate::keyspace::{Keys, Named, Scope};

@@ -5,10 +5,10 @@
 //! in order; each of them is decoded as a whole value, too.
 #![no_main]
 
-use dlock_core::kind::Kind;
+use dlock_core::base::kind::Kind;
 use dlock_core::record::{Clocks, Level, decode, digest, encode, replay};
-use dlock_core::state::resource::Resource;
-use dlock_core::time::{Instant, LeaseInstant};
+use dlock_core::value::resource::Resource;
+use dlock_core::base::time::{Instant, LeaseInstant};
 use libfuzzer_sys::fuzz_target;
 
 const NOW: Instant = Instant(1_000_000_000);

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use dlock_core::shares::User;
+use dlock_core::base::shares::User;
 use dlock_wire::reply::Sink;
 use redis_module::raw;
 

@@ -1,6 +1,6 @@
 //! The key types: one per family of locks, all with the same callbacks.
 
-use dlock_core::kind::Kind;
+use dlock_core::base::kind::Kind;
 use redis_module::raw;
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dlock_core::key::{Key, Swap};
+use dlock_core::base::key::{Key, Swap};
 use dlock_core::machine::Fact;
 use redis_module::raw;
 

@@ -55,7 +55,7 @@ mod page_ends;
 mod senders;
 
 /// The value of a key of ours.
-pub use dlock_core::state::resource::Resource as Value;
+pub use dlock_core::value::resource::Resource as Value;
 
 pub use alarm::Alarm;
 pub use args::Args;

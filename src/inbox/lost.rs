@@ -1,7 +1,7 @@
 //! The values in unlink notices: what is learnt of them between the event and its turn.
 
-use dlock_core::events::lost::Lost;
-use dlock_core::key::Key;
+use dlock_core::base::key::Key;
+use dlock_core::ports::lost::Lost;
 
 use super::{INBOX, Inbox, Notice};
 use crate::ffi::Value;

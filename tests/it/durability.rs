@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dlock_core::state::resource::Resource;
+use dlock_core::value::resource::Resource;
 
 use crate::{
     args,

@@ -7,7 +7,7 @@
     reason = "a test that cannot go on stops here and says why"
 )]
 
-use dlock_core::state::lock::Lock;
+use dlock_core::value::lock::Lock;
 use redis::Value;
 use std::{
     collections::HashMap,

@@ -10,11 +10,11 @@
 use std::collections::BTreeSet;
 
 use dlock_core::{
-    bytes::Owner,
+    base::bytes::Owner,
+    base::time::{Instant, LeaseInstant},
     record::{self, Clocks, Level},
-    state::hold::{Hold, Notify, Requests},
-    state::lock::Lock,
-    time::{Instant, LeaseInstant},
+    value::hold::{Hold, Notify, Requests},
+    value::lock::Lock,
 };
 use redis::Value;
 

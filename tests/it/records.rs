@@ -5,13 +5,13 @@
 use std::fmt::Write as _;
 
 use dlock_core::{
-    kind::Kind,
+    base::kind::Kind,
+    base::time::{Instant, LeaseInstant},
     record,
-    state::fair::QueueEntry,
-    state::hold::{Hold, Notify},
-    state::lock::Lock,
-    state::resource::{Body, Resource},
-    time::{Instant, LeaseInstant},
+    value::fair::QueueEntry,
+    value::hold::{Hold, Notify},
+    value::lock::Lock,
+    value::resource::{Body, Resource},
 };
 use redis::Value;
 

@@ -3,9 +3,9 @@
 use std::{fs, io::Write as _, panic::AssertUnwindSafe, path::PathBuf};
 
 use dlock_core::{
+    base::time::{Instant, LeaseInstant},
     record::{self, Clocks, Level},
-    state::lock::Lock,
-    time::{Instant, LeaseInstant},
+    value::lock::Lock,
 };
 
 use crate::{

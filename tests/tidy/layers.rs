@@ -12,26 +12,43 @@ struct House {
     layers: &'static [&'static str],
     /// Circles that stay: rooms, in alphabetical order.
     circles: &'static [&'static [&'static str]],
+    /// Types of a lower layer that a layer does without: the layer, and the type.
+    without: &'static [(&'static str, &'static str)],
 }
 
-const HOUSES: &[House] = &[House {
-    source: "crates/client/src/",
-    layers: &[
-        "testing",
-        "blocking",
-        "quorum",
-        "handles",
-        "acquire",
-        "hold",
-        "registry",
-        "connection",
-        "state",
-        "fake",
-        "telemetry",
-        "base",
-    ],
-    circles: &[&["fake/server", "fake/session"]],
-}];
+const HOUSES: &[House] = &[
+    House {
+        source: "crates/client/src/",
+        layers: &[
+            "testing",
+            "blocking",
+            "quorum",
+            "handles",
+            "acquire",
+            "hold",
+            "registry",
+            "connection",
+            "state",
+            "fake",
+            "telemetry",
+            "base",
+        ],
+        circles: &[&["fake/server", "fake/session"]],
+        without: &[],
+    },
+    House {
+        source: "crates/core/src/",
+        layers: &[
+            "ops", "events", "deadlock", "run", "step", "view", "tables", "ports", "record",
+            "value", "base",
+        ],
+        // The recursion of the core: what a step frees can be granted to a call for several keys, each of them by a
+        // step.
+        circles: &[&["run/enter", "run/groups"]],
+        // A step is about one key, and the tables do their bookkeeping without looking at keys.
+        without: &[("step", "Turn"), ("view", "Turn"), ("tables", "Turn"), ("tables", "Store")],
+    },
+];
 
 /// The file has only tests.
 fn is_test(path: &str) -> bool {
@@ -62,6 +79,27 @@ fn code(text: &str) -> &str {
     text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()
 }
 
+/// Code with each `path::{a, b}` as `path::a path::b`; braces within braces stay.
+fn expanded(code: &str) -> String {
+    let mut parts = code.split("::{");
+    let mut all = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let names = part.split_once('}').filter(|(names, _)| !names.contains('{'));
+        let Some((names, rest)) = names else {
+            all.push_str("::{");
+            all.push_str(part);
+            continue;
+        };
+        let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+        let path = all.split_off(all.trim_end_matches(is_path).len());
+        for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            all.extend([&path, "::", name, " "]);
+        }
+        all.push_str(rest);
+    }
+    all
+}
+
 /// What code names by paths, each as the parts of its full path.
 fn named<'a>(module: &[&'a str], code: &'a str) -> Vec<Vec<&'a str>> {
     let is_text = |line: &&str| line.starts_with("//") || line.starts_with("#[doc");
@@ -74,7 +112,8 @@ fn named<'a>(module: &[&'a str], code: &'a str) -> Vec<Vec<&'a str>> {
             let supers = parts.iter().take_while(|part| **part == "super").count();
             match parts.first() {
                 Some(&"crate") => drop(parts.remove(0)),
-                Some(&"super") if supers <= module.len() => {
+                // Not in `pub(super)`.
+                Some(&"super") if supers < parts.len() && supers <= module.len() => {
                     let above = &module[..module.len() - supers];
                     parts = above.iter().copied().chain(parts.into_iter().skip(supers)).collect();
                 }
@@ -115,8 +154,19 @@ fn mistakes(house: &House, files: &[File]) -> Vec<String> {
         if code.contains("use crate::{") {
             wrong.push(format!("{path}: one `use crate::` for each module"));
         }
-        for parts in named(&module, code) {
+        let code = expanded(code);
+        for parts in named(&module, &code) {
             let parts = parts.first().and_then(|name| exports.get(name)).unwrap_or(&parts);
+            let is_missed = |(layer, name): &&(&str, &str)| {
+                Some(layer) == module.first() && Some(name) == parts.last()
+            };
+            wrong.extend(
+                house
+                    .without
+                    .iter()
+                    .filter(is_missed)
+                    .map(|(layer, name)| format!("{path} uses {name}, which {layer} does without")),
+            );
             match level(parts) {
                 Some(layer) if layer < own => {
                     wrong
@@ -202,7 +252,12 @@ fn the_map_shows_the_folders() {
 #[test]
 fn mistakes_of_imports_are_seen() {
     let file = |path: &str, text: &str| File { path: format!("src/{path}"), text: text.to_owned() };
-    let house = House { source: "src/", layers: &["top", "low"], circles: &[&["top/c", "top/d"]] };
+    let house = House {
+        source: "src/",
+        layers: &["top", "low"],
+        circles: &[&["top/c", "top/d"]],
+        without: &[("top", "T")],
+    };
     let wrong = |files: &[File]| mistakes(&house, files);
     let low = "use crate::low::b::{B, C};\n/// `crate::top::a`\n";
     assert_eq!(
@@ -217,6 +272,17 @@ fn mistakes_of_imports_are_seen() {
     assert_eq!(
         wrong(&[root, file("low/a.rs", "use crate::Lock;")]),
         ["low/a.rs uses crate::top::a of a higher layer"]
+    );
+    assert_eq!(
+        wrong(&[file("top/a.rs", "use crate::low::b::{S, T};"), file("low/b.rs", "")]),
+        ["top/a.rs uses T, which top does without"]
+    );
+    assert_eq!(
+        wrong(&[file("low/b.rs", "use crate::top::{a, b};")]),
+        [
+            "low/b.rs uses crate::top::a of a higher layer",
+            "low/b.rs uses crate::top::b of a higher layer"
+        ]
     );
     let circle = |a, b| {
         let text = |of| format!("use crate::top::{of}::X;");

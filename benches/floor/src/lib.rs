@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use dlock_core::state::resource::Resource;
+use dlock_core::value::resource::Resource;
 use redis_module::raw;
 
 #[global_allocator]

@@ -12,7 +12,7 @@
 //! call waits.
 //!
 //! The graph is read from the queues, which know the holders of their keys
-//! ([`crate::queues::WaitQueues::note_holders`]).
+//! ([`crate::tables::queues::WaitQueues::note_holders`]).
 //! Only keys that the call names are read: in a cluster a command may touch no others. So an expired lease counts until
 //! the machine has ended it. An owner waits for the holders that keep it from the key, and for every owner in front of
 //! it in the queue. The search goes depth first from the caller and looks for the caller (Knuth, TAOCP 7.4.1; any cycle
@@ -29,26 +29,21 @@ pub(crate) mod refusal;
 pub(crate) mod search;
 pub(crate) mod waiting;
 
-use crate::ids::{QueueId, WaiterSlot};
-use crate::key::Key;
-use crate::kind::Kind;
-use crate::queues::waiter::Demand;
+use crate::base::ids::{QueueId, WaiterSlot};
+use crate::base::key::Key;
+use crate::base::kind::Kind;
+use crate::base::time::Now;
+use crate::ports::store::Lookup;
+use crate::ports::turn::Turn;
 use crate::tables::Tables;
-
-use crate::store::Lookup;
-use crate::time::Now;
-use crate::turn::Turn;
+use crate::value::wait_request::Demand;
 use alloc::string::String;
 use budget::Budget;
 use cycle::Cycle;
 pub(crate) use holders::Target;
 use holders::{goes_first, has_it};
-pub(crate) use late::LateSearch;
 use search::{Search, Wait};
 use waiting::Waiting;
-
-/// Begins the text of a cycle.
-pub(crate) const FOREVER: &str = "this call would wait forever: ";
 
 /// Budgets of the two searches of a round, as far as the budget of the call allows.
 struct Round {

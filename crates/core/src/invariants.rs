@@ -1,18 +1,19 @@
 //! The invariants after every step. Tests, the simulator and debug builds check them; each check has a sentence.
 
-use crate::ids::{KeyId, QueueId, WaiterSlot};
-use crate::key::Key;
-use crate::kind::Kind;
-use crate::lease::Entry;
-use crate::queues::waiter::{Demand, Queue, WaitState, Waiter, WaiterId};
-use crate::regime::Role;
-use crate::state::hold::NO_CLIENT;
-use crate::state::holds::Holds;
-use crate::state::lock::Lock;
-use crate::state::resource::{Body, Resource};
-use crate::store::{Lookup, Store};
+use crate::base::ids::{KeyId, QueueId, WaiterId, WaiterSlot};
+use crate::base::key::Key;
+use crate::base::kind::Kind;
+use crate::base::time::Now;
+use crate::ports::store::{Lookup, Store};
 use crate::tables::Tables;
-use crate::time::Now;
+use crate::tables::lease::Entry;
+use crate::tables::queues::waiter::{Queue, WaitState, Waiter};
+use crate::tables::regime::Role;
+use crate::value::hold::NO_CLIENT;
+use crate::value::holds::Holds;
+use crate::value::lock::Lock;
+use crate::value::resource::{Body, Resource};
+use crate::value::wait_request::Demand;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;

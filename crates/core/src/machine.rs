@@ -1,31 +1,29 @@
 //! The machine's doors: all that the shell may ask of it.
 //!
 //! The state is in [`Tables`]. A door hands it to the room that does the work: the operations of clients (`ops`),
-//! events without a call (`events`), and the step in which both run on a key ([`crate::turn`]).
+//! events without a call (`events`), and the step in which both run on a key ([`crate::ports::turn`]).
 
-use crate::divergence::Refused;
-use crate::effects::Effects;
+use crate::base::hash::HashKeys;
+use crate::base::ids::{QueueId, WaiterId};
+use crate::base::key::{Key, Swap};
+use crate::base::time::{Instant, Now};
 use crate::events::diverged::Source;
-use crate::events::lost::Lost;
 use crate::events::tick::Progress;
-use crate::events::{
-    activity, disconnect, diverged, flush, former, keyspace, lost, replay, tick, undelivered,
-};
-use crate::ids::QueueId;
-use crate::key::{Key, Swap};
-use crate::op;
-use crate::ops::call;
-use crate::queues::waiter::{HashKeys, WaiterId};
+use crate::events::{disconnect, diverged, former, replay, tick, undelivered};
+use crate::ops;
+use crate::ports::effects::Effects;
+use crate::ports::lost::Lost;
+use crate::ports::store::Store;
+use crate::ports::turn::{Turn, WrongType};
+use crate::record::divergence::Refused;
 use crate::record::{DecodeError, Level, Standing};
-use crate::regime::Gate;
 use crate::reply::{self, View};
-use crate::settings::Settings;
-use crate::spent::SpentRequests;
-use crate::state::resource::Resource;
-use crate::store::Store;
+use crate::run::{activity, call, flush, keyspace, lost};
 use crate::tables::Tables;
-use crate::time::{Instant, Now};
-use crate::turn::{Turn, WrongType};
+use crate::tables::regime::Gate;
+use crate::tables::settings::Settings;
+use crate::value::resource::Resource;
+use crate::value::spent::SpentRequests;
 use alloc::vec::Vec;
 use core::ops::Range;
 use dlock_wire::permit::PermitId;
@@ -137,7 +135,7 @@ impl Machine {
     /// Carries out an operation of [`Turn::caller`]. The answer is in [`Turn::fx`], or the waiter of the parked caller.
     /// `permit` is a new id for the permits of DSEM.ACQUIRE; other operations do not use it.
     pub fn execute(&mut self, turn: &mut Turn<'_>, op: &Op<'_>, permit: PermitId) {
-        op::execute(&mut self.tables, turn, op, permit);
+        ops::execute(&mut self.tables, turn, op, permit);
     }
 
     /// Applies what happened without a call. Returns whether that is settled; if not, the event says what is left to
@@ -207,8 +205,8 @@ impl Machine {
     }
 
     /// This node no longer serves the slot of these keys: their waiters must ask elsewhere. Checks the queues with
-    /// these numbers, below [`WaitQueues::queue_bound`](crate::queues::WaitQueues::queue_bound), until they make much
-    /// work. Returns the first number that it has not checked.
+    /// these numbers, below [`WaitQueues::queue_bound`](crate::tables::queues::WaitQueues::queue_bound), until they
+    /// make much work. Returns the first number that it has not checked.
     pub fn slot_lost(
         &mut self,
         queues: Range<QueueId>,

@@ -13,6 +13,7 @@
 
 mod beside;
 mod digest;
+pub mod divergence;
 mod format;
 mod input;
 mod keyless;
@@ -25,11 +26,11 @@ pub use digest::digest;
 pub use keyless::{Keyless, encode_floor, encode_mark, keyless};
 pub use level::Level;
 
-use crate::ids::KeyId;
-use crate::kind::Kind;
-use crate::spent::{RequestKey, Use};
-use crate::state::resource::{Body, Resource};
-use crate::time::{Instant, LeaseInstant};
+use crate::base::ids::KeyId;
+use crate::base::kind::Kind;
+use crate::base::time::{Instant, LeaseInstant};
+use crate::value::resource::{Body, Resource};
+use crate::value::spent::{RequestKey, Use};
 use alloc::vec::Vec;
 use bincode::config::{self, Configuration};
 use core::fmt;

@@ -1,12 +1,12 @@
 //! Outcomes and views as replies, for whatever writes them to a connection.
 
-use crate::effects::{Fault, Outcome};
-use crate::key::Key;
-use crate::kind::Kind;
-use crate::store::Store;
+use crate::base::key::Key;
+use crate::base::kind::Kind;
+use crate::base::time::Now;
+use crate::ports::effects::{Fault, Outcome};
+use crate::ports::store::Store;
+use crate::ports::turn::WrongType;
 use crate::tables::Tables;
-use crate::time::Now;
-use crate::turn::WrongType;
 use crate::view;
 use alloc::format;
 use alloc::string::String;

@@ -1,24 +1,39 @@
 //! All volatile state of the lock server, and its bookkeeping.
 
-use crate::connection::Connections;
-use crate::deadlock::LateSearch;
-use crate::key::Key;
-use crate::kind::Kind;
-use crate::lease::Leases;
-use crate::observe::Latency;
-use crate::observe::event_log::EventLog;
-use crate::pending::Pending;
-use crate::pending::in_flight::GrantsInFlight;
-use crate::portions::WIDE_AT_ONCE;
-use crate::queues::WaitQueues;
-use crate::queues::waiter::HashKeys;
-use crate::recent_ends::RecentEnds;
+pub mod connection;
+pub mod event_log;
+pub mod histogram;
+pub(crate) mod in_force;
+pub(crate) mod late_search;
+pub mod latency;
+pub mod lease;
+pub(crate) mod left_over;
+pub(crate) mod pending;
+pub mod portions;
+pub mod queues;
+pub(crate) mod recent_ends;
+pub mod regime;
+pub mod settings;
+
+use crate::base::hash::HashKeys;
+use crate::base::key::Key;
+use crate::base::kind::Kind;
+use crate::base::time::Instant;
+use crate::base::token::Tokens;
 use crate::record::Level;
-use crate::regime::Regime;
-use crate::settings::Settings;
-use crate::spent::SpentRequests;
-use crate::time::Instant;
-use crate::token::Tokens;
+use crate::tables::connection::Connections;
+use crate::tables::event_log::EventLog;
+use crate::tables::late_search::LateSearch;
+use crate::tables::latency::Latency;
+use crate::tables::lease::Leases;
+use crate::tables::pending::Pending;
+use crate::tables::pending::in_flight::GrantsInFlight;
+use crate::tables::portions::WIDE_AT_ONCE;
+use crate::tables::queues::WaitQueues;
+use crate::tables::recent_ends::RecentEnds;
+use crate::tables::regime::Regime;
+use crate::tables::settings::Settings;
+use crate::value::spent::SpentRequests;
 
 /// Events since the start, for INFO.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

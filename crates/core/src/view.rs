@@ -3,20 +3,20 @@
 
 pub(crate) mod rows;
 
-use crate::ids::{HoldId, KeyId, QueueId};
-use crate::key::Key;
-use crate::kind::Kind;
-use crate::queues::waiter::Waiter;
-use crate::regime::Role;
-use crate::state::fair::Fair;
-use crate::state::hold::{Hold, NO_CLIENT};
-use crate::state::holds::Holds;
-use crate::state::lock::Lock;
-use crate::state::resource::{Body, Resource};
-use crate::store::{Lookup, Store};
+use crate::base::ids::{HoldId, KeyId, QueueId};
+use crate::base::key::Key;
+use crate::base::kind::Kind;
+use crate::base::time::{LeaseInstant, Millis, Now};
+use crate::ports::store::{Lookup, Store};
+use crate::ports::turn::WrongType;
 use crate::tables::Tables;
-use crate::time::{LeaseInstant, Millis, Now};
-use crate::turn::WrongType;
+use crate::tables::queues::waiter::Waiter;
+use crate::tables::regime::Role;
+use crate::value::fair::Fair;
+use crate::value::hold::{Hold, NO_CLIENT};
+use crate::value::holds::Holds;
+use crate::value::lock::Lock;
+use crate::value::resource::{Body, Resource};
 use alloc::vec::Vec;
 use core::time::Duration;
 use dlock_wire::permit::PermitText;
@@ -88,7 +88,7 @@ fn rw_info(
         info.readers.reserve(resource.others().map_or(0, Holds::len));
         for (id, hold, until) in tables.in_force(resource, lease) {
             let holder = holder_info(tables, resource, hold, until, now);
-            if id == crate::ids::ALONE {
+            if id == crate::base::ids::ALONE {
                 info.writer = Some(holder);
             } else {
                 info.readers.push(holder);
@@ -195,7 +195,7 @@ pub fn is_current(
 ) -> Result<bool, WrongType> {
     let lease = tables.regime.lease(now.mono);
     let Some(resource) = look_up(tables, store, kind, key)? else { return Ok(false) };
-    let candidates = [crate::ids::ALONE, HoldId::from(token)];
+    let candidates = [crate::base::ids::ALONE, HoldId::from(token)];
     let held = candidates.into_iter().filter_map(|id| resource.hold(id));
     Ok(held
         .filter(|hold| hold.token == token)

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dlock_core::settings::Settings;
+use dlock_core::tables::settings::Settings;
 use dlock_testing::table::{self, Call, Caller};
 use redis::Value;
 

@@ -125,8 +125,8 @@ fn known(names: &[&[u8]]) -> Resp {
     reply
 }
 
-fn key_type(kind: dlock_core::kind::Kind) -> &'static str {
-    use dlock_core::kind::Kind as Core;
+fn key_type(kind: dlock_core::base::kind::Kind) -> &'static str {
+    use dlock_core::base::kind::Kind as Core;
     match kind {
         Core::Lock => Kind::Lock,
         Core::Fair => Kind::Fair,

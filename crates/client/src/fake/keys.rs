@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use dlock_core::key::Key;
-use dlock_core::state::resource::Resource;
-use dlock_core::store::{Lookup, Reach, Store};
+use dlock_core::base::key::Key;
+use dlock_core::ports::store::{Lookup, Reach, Store};
+use dlock_core::value::resource::Resource;
 
 /// Databases by number, keys by name: SCAN lists them in order.
 #[derive(Default)]

@@ -1,13 +1,13 @@
 //! Commands of dlock, and what the machine wants to happen: messages, and answers to blocked calls.
 
-use dlock_core::effects::{Effects, Outcome};
-use dlock_core::key::Key;
-use dlock_core::kind::Kind;
+use dlock_core::base::ids::WaiterId;
+use dlock_core::base::key::Key;
+use dlock_core::base::kind::Kind;
 use dlock_core::machine::{Fact, ServerEvent};
-use dlock_core::queues::waiter::WaiterId;
-use dlock_core::state::hold::NO_CLIENT;
-use dlock_core::store::{Lookup, Store as _};
-use dlock_core::turn::Caller;
+use dlock_core::ports::effects::{Effects, Outcome};
+use dlock_core::ports::store::{Lookup, Store as _};
+use dlock_core::ports::turn::Caller;
+use dlock_core::value::hold::NO_CLIENT;
 use dlock_wire::reply::{Shape as _, Sink as _};
 use dlock_wire::request::{
     LockFamily, LockOp, Log, OneKey, OnePermit, Op, Request, RwBreak, RwOp, SemOp,

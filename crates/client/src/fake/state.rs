@@ -3,17 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
-use dlock_core::effects::{Effects, Outcome};
-use dlock_core::events::lost::Lost;
+use dlock_core::base::hash::HashKeys;
+use dlock_core::base::ids::WaiterId;
+use dlock_core::base::key::Key;
+use dlock_core::base::time::Now;
 use dlock_core::events::tick::Progress;
-use dlock_core::key::Key;
 use dlock_core::machine::{Fact, Machine, ServerEvent};
-use dlock_core::queues::waiter::{HashKeys, WaiterId};
-use dlock_core::regime::Gate;
-use dlock_core::settings::Settings;
-use dlock_core::state::hold::NO_CLIENT;
-use dlock_core::time::Now;
-use dlock_core::turn::{Caller, Turn};
+use dlock_core::ports::effects::{Effects, Outcome};
+use dlock_core::ports::lost::Lost;
+use dlock_core::ports::turn::{Caller, Turn};
+use dlock_core::tables::regime::Gate;
+use dlock_core::tables::settings::Settings;
+use dlock_core::value::hold::NO_CLIENT;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
@@ -208,7 +209,7 @@ impl State {
     pub(super) fn now(&self) -> Now {
         let elapsed = micros(Instant::now().saturating_duration_since(self.began.at));
         Now {
-            mono: dlock_core::time::Instant(elapsed),
+            mono: dlock_core::base::time::Instant(elapsed),
             wall_us: self.began.wall_us.saturating_add(elapsed),
         }
     }

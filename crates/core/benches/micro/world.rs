@@ -1,15 +1,16 @@
 //! A machine without a server: keys in a map, and a clock that stands still.
 
-use dlock_core::effects::{Effects, Outcome};
-use dlock_core::key::Key;
+use dlock_core::base::hash::HashKeys;
+use dlock_core::base::ids::WaiterId;
+use dlock_core::base::key::Key;
+use dlock_core::base::time::{Instant, Now};
 use dlock_core::machine::{Fact, Machine};
-use dlock_core::queues::waiter::{HashKeys, WaiterId};
-use dlock_core::regime::Gate;
-use dlock_core::settings::Settings;
-use dlock_core::state::resource::Resource;
-use dlock_core::store::{Lookup, Reach, Store};
-use dlock_core::time::{Instant, Now};
-use dlock_core::turn::{Caller, Turn};
+use dlock_core::ports::effects::{Effects, Outcome};
+use dlock_core::ports::store::{Lookup, Reach, Store};
+use dlock_core::ports::turn::{Caller, Turn};
+use dlock_core::tables::regime::Gate;
+use dlock_core::tables::settings::Settings;
+use dlock_core::value::resource::Resource;
 use dlock_wire::permit::PermitId;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Acquire, LockFamily, LockOp, MAcquire, MRelease, MultiOp, Op, Release};

@@ -1,7 +1,7 @@
 //! A cycle of owners that wait for each other, and its text.
 
-use super::FOREVER;
-use crate::key::Key;
+use crate::base::key::Key;
+use crate::ports::answers::FOREVER;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -1,16 +1,16 @@
 //! The holders that keep an owner from a key.
 
-use super::budget::Budget;
-use crate::ids::{ALONE, QueueId};
-use crate::key::Key;
-use crate::kind::Kind;
-use crate::queues::WaitQueues;
-use crate::queues::waiter::Demand;
-use crate::state::resource::{Body, Resource};
-use crate::store::Lookup;
+use crate::base::ids::{ALONE, QueueId};
+use crate::base::key::Key;
+use crate::base::kind::Kind;
+use crate::base::time::Now;
+use crate::deadlock::budget::Budget;
+use crate::ports::store::Lookup;
+use crate::ports::turn::Turn;
 use crate::tables::Tables;
-use crate::time::Now;
-use crate::turn::Turn;
+use crate::tables::queues::WaitQueues;
+use crate::value::resource::{Body, Resource};
+use crate::value::wait_request::Demand;
 use alloc::vec::Vec;
 use dlock_wire::request::Mode;
 

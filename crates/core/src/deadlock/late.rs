@@ -11,16 +11,17 @@
 //! single waiter is left out of the walk along its own queue, because the walk passes all that it waits for.
 //!
 //! The waits change between two pieces of a round. So a path that comes back is only a candidate, which
-//! [`super::refusal`] verifies. All state is in [`LateSearch`]; ids in it may be stale.
+//! [`crate::deadlock::refusal`] verifies. All state is in [`LateSearch`]; ids in it may be stale.
 
-use super::refusal::Spot;
-use super::search::is_out_of_this;
-use crate::ids::{OwnerSlot, QueueId, WaiterSlot};
-use crate::kind::Kind;
-use crate::queues::waiter::{Demand, Queue, Waiter};
-use crate::slab::SlabId;
+use crate::base::ids::{OwnerSlot, QueueId, WaiterSlot};
+use crate::base::kind::Kind;
+use crate::base::slab::SlabId;
+use crate::base::time::{Instant, Millis, Now};
+use crate::deadlock::search::is_out_of_this;
 use crate::tables::Tables;
-use crate::time::{Instant, Millis, Now};
+use crate::tables::late_search::{Cut, Frame, LateSearch, Next, Passed, Round, Spot};
+use crate::tables::queues::waiter::{Queue, Waiter};
+use crate::value::wait_request::Demand;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use dlock_wire::request::Mode;
@@ -33,98 +34,6 @@ const AHEAD: usize = 100;
 
 /// Rest after each look, in microseconds. A look takes half of one at most, so a round takes 5 % of a core.
 const REST_US: u64 = 10;
-
-/// What the search from the tick knows.
-#[derive(Debug, Default)]
-pub(crate) struct LateSearch {
-    round: Option<Round>,
-    /// Owners that wait for each other: to verify, and then to tell one of them.
-    pub(super) found: Option<Vec<Spot>>,
-    /// Calls whose search was cut since the round began, and those from before it.
-    cut: Cut,
-    covered: Cut,
-    /// The next round begins as soon as this one is over.
-    pub(super) is_urgent: bool,
-    /// When the next round begins that is not urgent.
-    next_round: Instant,
-    rests_until: Instant,
-    /// The count of changes at the begin of the last round that was whole.
-    seen: Option<u64>,
-}
-
-/// Calls whose search was cut.
-#[derive(Debug, Default, Clone, Copy)]
-struct Cut {
-    count: u64,
-    since: Option<Instant>,
-}
-
-impl Cut {
-    fn add(&mut self, other: Self) {
-        self.count += other.count;
-        self.since = self.since.into_iter().chain(other.since).min();
-    }
-}
-
-/// One search over all waits.
-#[derive(Debug)]
-struct Round {
-    begun: Instant,
-    /// The count of changes at that time.
-    changes: u64,
-    /// The next queue to begin with.
-    next_queue: QueueId,
-    path: Vec<Frame>,
-    /// The owners that were reached, as bits.
-    reached: Vec<u64>,
-    /// The owners on the path.
-    on_path: BTreeMap<OwnerSlot, usize>,
-    /// How far each queue was passed; separate for readers.
-    passed: BTreeMap<(QueueId, bool), Passed>,
-    /// It left out queues whose holders are not known now.
-    is_unsure: bool,
-}
-
-/// How far a queue was passed.
-#[derive(Debug)]
-struct Passed {
-    /// All waiters with smaller sequence numbers were passed, or will be.
-    end: u64,
-    /// A waiter from which a walk comes there.
-    near: Spot,
-    /// The first owner on the path for which a walk goes along this queue.
-    walker: Option<usize>,
-}
-
-/// An owner on the path, or the queue at its beginning.
-#[derive(Debug)]
-struct Frame {
-    /// [`OwnerSlot::NONE`] for the queue.
-    owner: OwnerSlot,
-    /// Its waiter that is inspected.
-    spot: Spot,
-    queue: QueueId,
-    reads: bool,
-    next: Next,
-    /// The walk along the queue: the waiter that it comes to, the first sequence number that it has not passed, and the
-    /// one at which it ends.
-    at: Spot,
-    from: u64,
-    end: u64,
-}
-
-/// What is inspected next of the owner at the end of the path.
-#[derive(Debug, Clone, Copy)]
-enum Next {
-    /// A waiter.
-    Waiter(WaiterSlot),
-    /// The holder of the key.
-    Holder,
-    /// The readers from this hash on.
-    Readers(u64),
-    /// The waiters in front.
-    Queue,
-}
 
 impl Tables {
     /// Number of calls whose search for a cycle was cut and that no round has covered since, and the age of the oldest,

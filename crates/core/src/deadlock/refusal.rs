@@ -1,50 +1,27 @@
 //! Owners that the search from the tick has found to wait for each other: one of them is refused.
 
-use super::cycle::{Cycle, Link};
-use super::late::reads;
-use super::search::is_out_of_this;
+use crate::base::ids::WaiterSlot;
+use crate::base::key::Key;
+use crate::base::time::Now;
+use crate::deadlock::cycle::{Cycle, Link};
 use crate::deadlock::late;
-use crate::effects::Outcome;
-use crate::ids::WaiterSlot;
-use crate::key::Key;
-use crate::ops::wait::place_subject;
-use crate::queues::WaitQueues;
-use crate::queues::waiter::{Demand, Waiter};
-use crate::requests::{Asks, Call};
-use crate::spent::{Limits, Use};
+use crate::deadlock::late::reads;
+use crate::deadlock::search::is_out_of_this;
+use crate::ports::effects::Outcome;
+use crate::ports::turn::Turn;
+use crate::step::requests::{Asks, Call, refused_limits};
+use crate::step::wait::place_subject;
 use crate::tables::Tables;
-use crate::time::Now;
-use crate::turn::{Step, Turn};
-use alloc::format;
+use crate::tables::late_search::Spot;
+use crate::tables::queues::waiter::Waiter;
+use crate::value::spent::Use;
+use crate::value::wait_request::Demand;
 use alloc::vec::Vec;
 use dlock_wire::message;
 use dlock_wire::reply::ErrorCode;
 
 /// Cycles of more owners are not shortened: that takes the square of their number in looks.
 const SHORTENED: usize = 32;
-
-/// Number of refused requests that are remembered.
-const REMEMBERED: usize = 1_000;
-
-/// A waiter by its slot and its number. It keeps both when a later call of its owner takes it over.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Spot {
-    pub(super) slot: WaiterSlot,
-    seq: u64,
-}
-
-impl Spot {
-    /// No waiter.
-    pub(super) const NONE: Self = Self { slot: WaiterSlot::NONE, seq: 0 };
-
-    pub(super) fn of(slot: WaiterSlot, waiter: &Waiter) -> Self {
-        Self { slot, seq: waiter.seq }
-    }
-
-    pub(super) fn find(self, waits: &WaitQueues) -> Option<&Waiter> {
-        waits.get(self.slot).filter(|waiter| waiter.seq == self.seq)
-    }
-}
 
 /// Whether a cycle was found that is not told yet.
 pub(crate) fn has_found_cycle(tables: &Tables) -> bool {
@@ -149,23 +126,4 @@ fn refuse_wait(tables: &mut Tables, turn: &mut Turn<'_>, slot: WaiterSlot, cycle
     }
     tables.remove_waiter(slot);
     tables.waits.mark_dirty(queue_id);
-}
-
-fn refused_limits(tables: &Tables) -> Limits {
-    Limits { keep_ms: tables.settings.request_memory_ms, most: REMEMBERED }
-}
-
-impl Step<'_> {
-    /// The answer to a copy of a request whose place ended with `DEADLOCK`.
-    pub(crate) fn refused_before(&self, call: Call<'_>) -> Option<Outcome> {
-        let limits = refused_limits(self.tables);
-        let known = |name| self.tables.refused.find(self.key, name, self.lease, limits);
-        call.names().find_map(known)?;
-        let text = format!(
-            "{} waited forever for {}, and its place is gone; ask with another REQID",
-            crate::answers::quoted(call.owner),
-            crate::answers::quoted(self.key.name)
-        );
-        Some(Outcome::fault(ErrorCode::Deadlock, text))
-    }
 }

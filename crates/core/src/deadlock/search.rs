@@ -1,16 +1,17 @@
 //! The search forward through the waiters, from the caller back to the caller.
 
-use super::budget::Budget;
-use super::cycle::{Cycle, Link};
-use super::holders::{Holders, Target};
-use super::waiting::Waiting;
-use crate::ids::{GroupId, OwnerSlot, QueueId, WaiterSlot};
-use crate::key::Key;
-use crate::kind::Kind;
-use crate::queues::waiter::{Demand, Waiter};
+use crate::base::ids::{GroupId, OwnerSlot, QueueId, WaiterSlot};
+use crate::base::key::Key;
+use crate::base::kind::Kind;
+use crate::base::time::Now;
+use crate::deadlock::budget::Budget;
+use crate::deadlock::cycle::{Cycle, Link};
+use crate::deadlock::holders::{Holders, Target};
+use crate::deadlock::waiting::Waiting;
+use crate::ports::turn::Turn;
 use crate::tables::Tables;
-use crate::time::Now;
-use crate::turn::Turn;
+use crate::tables::queues::waiter::Waiter;
+use crate::value::wait_request::Demand;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use dlock_wire::request::Mode;

@@ -1,12 +1,12 @@
 //! The owners that wait for the caller, directly or through others.
 
-use super::budget::Budget;
-use super::holders::{Target, has_it};
-use crate::ids::{OwnerSlot, QueueId, WaiterSlot};
-use crate::queues::WaitQueues;
-use crate::store::Lookup;
+use crate::base::ids::{OwnerSlot, QueueId, WaiterSlot};
+use crate::deadlock::budget::Budget;
+use crate::deadlock::holders::{Target, has_it};
+use crate::ports::store::Lookup;
+use crate::ports::turn::Turn;
 use crate::tables::Tables;
-use crate::turn::Turn;
+use crate::tables::queues::WaitQueues;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 

@@ -1,12 +1,12 @@
 //! The level of the data, and what is missing from it.
 
-use crate::divergence::{Divergence, Refused};
-use crate::effects::{Effects, Outcome};
-use crate::key::Key;
+use crate::base::key::Key;
+use crate::ports::effects::{Effects, Outcome};
+use crate::ports::turn::Turn;
+use crate::record::divergence::{Divergence, Refused};
 use crate::record::{self, DecodeError, Keyless, Level, Standing};
-use crate::regime::Regime;
 use crate::tables::Tables;
-use crate::turn::Turn;
+use crate::tables::regime::Regime;
 use alloc::vec::Vec;
 
 /// Where a record comes from.

@@ -5,17 +5,15 @@
 //! The tick answers the blocked former calls, a few at a time, and then frees the tables. A call that ends before its
 //! answer (its connection is gone, or an operator unblocks it) is removed by its id or its connection.
 
-use crate::effects::{Effects, Outcome};
-use crate::events::answered::told;
-use crate::ids::WaiterSlot;
-use crate::pending::Pending;
-use crate::pending::former::{Former, sent_away};
-use crate::portions::PART;
-use crate::queues::waiter::WaiterId;
-use crate::slab::SlabId;
-use crate::state::debris::Debris;
+use crate::base::ids::WaiterSlot;
+use crate::base::slab::SlabId;
+use crate::base::wheel::Wheel;
+use crate::ports::effects::Effects;
+use crate::step::answered::told;
 use crate::tables::Tables;
-use crate::wheel::Wheel;
+use crate::tables::pending::former::{Former, sent_away};
+use crate::tables::portions::PART;
+use crate::value::debris::Debris;
 use core::mem::take;
 
 /// Makes this server a replica. Blocked calls are told to ask elsewhere, queue entries are removed, and leases no
@@ -31,10 +29,10 @@ pub(crate) fn demote(tables: &mut Tables) {
     });
     tables.pending.ready_groups.clear();
     tables.pending.to_mark_dirty.clear();
-    tables.late = crate::deadlock::LateSearch::default();
+    tables.late = crate::tables::late_search::LateSearch::default();
     let mut debris = Debris::default();
     let grants = take(&mut tables.in_flight.grants).into_values();
-    debris.add(grants.flat_map(crate::pending::in_flight::InFlight::into_parts));
+    debris.add(grants.flat_map(crate::tables::pending::in_flight::InFlight::into_parts));
     debris.add(take(&mut tables.pending.revisit).into_iter());
     debris.add(tables.leases.disarm_all().into_iter().flat_map(Wheel::into_parts));
     tables.pending.debris.push_back(debris);
@@ -75,61 +73,4 @@ pub(crate) fn free_some(tables: &mut Tables) -> bool {
         tables.pending.debris.pop_front();
     }
     true
-}
-
-impl Tables {
-    /// Whether memory of former tables or flushed databases is not freed yet.
-    pub(crate) fn has_debris(&self) -> bool {
-        !self.pending.debris.is_empty() || self.leases.has_void() || self.connections.has_void()
-    }
-}
-
-impl Pending {
-    /// Whether some waiters from before a demotion have no answer yet.
-    pub(crate) fn has_former(&self) -> bool {
-        !self.former.is_empty()
-    }
-
-    /// The call of a former waiter is over: it gets no answer.
-    pub(crate) fn forget_former(&mut self, id: WaiterId) {
-        for former in &mut self.former {
-            if former.waits.by_id(id).is_some() {
-                former.waits.strike(id.slot());
-            }
-        }
-    }
-
-    /// The connection of former waiters is gone, and with it their blocked call.
-    pub(crate) fn former_client_gone(&mut self, client: u64) {
-        for former in &mut self.former {
-            if let Some(slot) = former.call_of(client) {
-                former.waits.strike(slot);
-            }
-        }
-    }
-
-    /// Ends the blocked call of a former waiter with this answer. Returns whether there was one.
-    pub(crate) fn unblock_former(
-        &mut self,
-        client: u64,
-        outcome: &Outcome,
-        fx: &mut Effects,
-    ) -> bool {
-        let found = self.former.iter_mut().find_map(|former| {
-            let waiter = former.waits.strike(former.call_of(client)?)?;
-            Some((waiter.id, told(&waiter, outcome)))
-        });
-        let Some((id, answer)) = found else { return false };
-        fx.wake(id, answer);
-        true
-    }
-}
-
-impl Tables {
-    /// Whether a blocked call has no answer yet, for tests.
-    pub fn owes_answer(&self, id: WaiterId) -> bool {
-        let tables = self.pending.former.iter().map(|former| &former.waits);
-        let mut tables = tables.chain([&self.waits]);
-        tables.any(|waits| waits.by_id(id).is_some_and(|waiter| waiter.wait_state.is_parked()))
-    }
 }

@@ -1,23 +1,20 @@
 //! Input that arrives as data: records of a primary or the AOF, loaded values, roles.
 
-use crate::divergence::{Divergence, Refused};
+use crate::base::ids::KeyId;
+use crate::base::key::Key;
+use crate::base::kind::Kind;
+use crate::base::time::Now;
+use crate::events::diverged;
 use crate::events::diverged::Source;
-use crate::events::lost::Lost;
-use crate::events::tick::RETRY_MS;
-use crate::events::{diverged, keyspace, removed};
-use crate::ids::KeyId;
-use crate::key::Key;
-use crate::kind::Kind;
+use crate::ports::lost::Lost;
+use crate::ports::store::{Lookup, Store};
+use crate::ports::turn::Turn;
+use crate::record::divergence::{Divergence, Refused};
 use crate::record::{self, BesideHead, Clocks, DecodeError, Keyless, Level};
-use crate::state::hold::{Hold, NO_CLIENT};
-use crate::state::resource::{Body, Resource};
-use crate::store::{Lookup, Store};
+use crate::run::{enter, keyspace, removed};
 use crate::tables::Tables;
-use crate::time::{LeaseInstant, Millis, Now};
-use crate::turn;
-use crate::turn::Turn;
-use crate::turn::binding::orphan_lease;
-use crate::turn::index::{full_lease, longest_lease, remainder};
+use crate::tables::portions::RETRY_MS;
+use crate::value::resource::{Body, Resource};
 use alloc::vec::Vec;
 
 /// Carries out `DLOCK.APPLY key payload`: sets the key to the state in the payload. If that cannot be done, this
@@ -166,7 +163,7 @@ pub(crate) fn adopt(tables: &mut Tables, turn: &mut Turn<'_>, key: Key<'_>) {
         keyspace::inspect(tables, turn, queue);
     }
     // The loaded value has another type only if it was replaced since: then there is nothing to do.
-    let _ = turn::on_found(tables, turn, key, |step, resource| {
+    let _ = enter::on_found(tables, turn, key, |step, resource| {
         step.hand_off(resource);
     });
 }
@@ -204,7 +201,7 @@ pub(crate) fn advance_epoch(tables: &mut Tables, turn: &mut Turn<'_>) -> bool {
         let name: Vec<u8> = entry.name.to_vec();
         let key = Key { db: tables.leases.database_of(entry), name: &name };
         // Opening the key is enough.
-        let _ = turn::on_found(tables, turn, key, |_, _| ());
+        let _ = enter::on_found(tables, turn, key, |_, _| ());
         let is_here = matches!(turn.keys.get(key), Lookup::Here(resource) if resource.key_id == id);
         if !is_here {
             // The key was removed or renamed, and the report of that needs the entry.
@@ -215,61 +212,6 @@ pub(crate) fn advance_epoch(tables: &mut Tables, turn: &mut Turn<'_>) -> bool {
 }
 
 impl Tables {
-    /// The connection to which a hold is bound. [`NO_CLIENT`] if there is none, if it is closed, or if a change of role
-    /// ended the binding.
-    pub(crate) fn bound_client(&self, resource: &Resource, hold: &Hold) -> u64 {
-        let is_live = self.regime.is_primary() && self.is_in_epoch(resource);
-        let is_here = self.connections.gone_at(hold.bound_to()).is_none();
-        if is_live && is_here { hold.bound_to() } else { NO_CLIENT }
-    }
-
-    /// Whether a resource belongs to the current epoch.
-    pub(crate) fn is_in_epoch(&self, resource: &Resource) -> bool {
-        self.leases.get(resource.key_id).is_none_or(|entry| entry.epoch == self.regime.epoch())
-    }
-
-    /// Whether the deadlines of a resource are moments of the current epoch.
-    pub(crate) fn is_settled(&self, resource: &Resource) -> bool {
-        resource.key_id != KeyId::NONE && self.is_in_epoch(resource)
-    }
-
-    /// The effective end of something with `deadline`, which gets `full` after a promotion and after a snapshot.
-    pub(crate) fn ends(
-        &self,
-        resource: &Resource,
-        deadline: LeaseInstant,
-        full: Millis,
-        lease: LeaseInstant,
-    ) -> LeaseInstant {
-        if resource.key_id == KeyId::NONE {
-            let left = remainder(deadline, full, self.regime.trusts_no_remainder(resource));
-            LeaseInstant(left.0 + lease.0)
-        } else if self.is_in_epoch(resource) {
-            deadline
-        } else {
-            self.regime.epoch_began() + full
-        }
-    }
-
-    /// When a hold ends by itself. Also correct if its key has no entry yet or belongs to an older epoch, or if the
-    /// loss of its connection has not shortened the lease yet.
-    pub(crate) fn hold_ends(
-        &self,
-        resource: &Resource,
-        hold: &Hold,
-        lease: LeaseInstant,
-    ) -> LeaseInstant {
-        let grace_ms = self.settings.fair_grace_ms;
-        let is_doubtful = self.regime.trusts_no_remainder(resource);
-        let full = if is_doubtful { longest_lease(hold) } else { full_lease(hold) };
-        let full = hold.binding().map_or(full, |binding| full.min(orphan_lease(binding, grace_ms)));
-        let until = self.ends(resource, hold.deadline, full, lease);
-        let shortened = hold
-            .binding()
-            .and_then(|binding| Some(self.connections.gone_at(binding.client)? + binding.ms));
-        shortened.map_or(until, |end| until.min(end))
-    }
-
     /// Whether RESTORE may bring this value in at this wall clock. `pending` is the number of waiters that earlier
     /// RESTOREs brought and that are not checked yet. A value with more waiters than the server has room for, or with a
     /// token too far ahead, would use up shared limits.

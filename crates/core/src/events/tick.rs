@@ -1,26 +1,18 @@
 //! The tick: work without a call.
 
-use crate::deadlock::late;
-use crate::deadlock::refusal;
-use crate::events::{disconnect, diverged, flush, former, keyspace, removed, replay};
-use crate::ids::KeyId;
-use crate::key::Key;
-use crate::kind::Kind;
-use crate::observe::GivesUp;
-use crate::observe::giving_up;
-use crate::ops::multi::grantable;
-use crate::portions::{AT_ONCE, PART};
-use crate::regime::Gate;
-use crate::store::{Lookup, Reach};
+use crate::base::time::{Instant, LeaseInstant, Now};
+use crate::base::wheel::Advance;
+use crate::deadlock::{late, refusal};
+use crate::events::{disconnect, diverged, former, replay};
+use crate::ports::turn::Turn;
+use crate::run::due::{end_awaited_lease, end_lease_of_one};
+use crate::run::{drain, flush, groups, removed};
+use crate::step::giving_up;
+use crate::step::giving_up::GivesUp;
 use crate::tables::Tables;
-use crate::time::{Instant, LeaseInstant, Now};
-use crate::turn;
-use crate::turn::Turn;
-use crate::wheel::Step;
+use crate::tables::portions::{PART, RETRY_MS};
+use crate::tables::regime::Gate;
 use core::iter;
-
-/// Delay before the machine asks a shut server again, in milliseconds.
-pub const RETRY_MS: u64 = 20;
 
 /// Period at which they are forgotten, in microseconds: alarms are at multiples of it.
 const FORGET_EVERY_US: u64 = 250_000;
@@ -131,10 +123,10 @@ fn run(tables: &mut Tables, task: Task, turn: &mut Turn<'_>) -> bool {
         }
         Task::Expire => end_grace_of_one(tables, turn) || end_awaited_lease(tables, turn),
         Task::Serve => {
-            keyspace::revisit_one(tables, turn)
-                || keyspace::drain_one(tables, turn)
+            drain::revisit_one(tables, turn)
+                || drain::drain_one(tables, turn)
                 || tables.mark_more_dirty()
-                || grantable::grant_leftover(tables, turn)
+                || groups::grant_leftover(tables, turn)
                 || refusal::tell_cycle(tables, turn)
         }
         Task::Check => {
@@ -233,13 +225,13 @@ fn next_reclaim(tables: &Tables, now: Now) -> Option<Instant> {
 
 fn run_out_one(tables: &mut Tables, turn: &mut Turn<'_>) -> bool {
     match tables.waits.timeouts.step(turn.now.mono.0) {
-        Step::Due(slot) => {
+        Advance::Due(slot) => {
             giving_up::observe_giving_up(tables, turn.keys, turn.now, slot, GivesUp::TimedOut);
             tables.time_out(slot, turn.fx);
             true
         }
-        Step::Moved => true,
-        Step::Idle => false,
+        Advance::Moved => true,
+        Advance::Idle => false,
     }
 }
 
@@ -253,70 +245,14 @@ fn end_quarantine(tables: &mut Tables, now: Now) -> bool {
 
 fn end_grace_of_one(tables: &mut Tables, turn: &mut Turn<'_>) -> bool {
     match tables.waits.graces.step(tables.regime.lease(turn.now.mono).0) {
-        Step::Due(slot) => {
+        Advance::Due(slot) => {
             giving_up::observe_giving_up(tables, turn.keys, turn.now, slot, GivesUp::Lapsed);
             if let Some(waiter) = tables.remove_waiter(slot) {
                 tables.waits.mark_dirty(waiter.queue);
             }
             true
         }
-        Step::Moved => true,
-        Step::Idle => false,
+        Advance::Moved => true,
+        Advance::Idle => false,
     }
-}
-
-/// Before a search for a deadlock: ends expired leases, because queues count their holders until then. Where only
-/// one slot can be reached, the tick does this, except for the keys that the call names.
-pub(crate) fn end_due_leases<'k>(
-    tables: &mut Tables,
-    turn: &mut Turn<'_>,
-    named: impl Iterator<Item = (Kind, Key<'k>)>,
-) {
-    let lease = tables.regime.lease(turn.now.mono);
-    if tables.leases.next().is_none_or(|at| at > lease) {
-        return;
-    }
-    if turn.keys.reach() == Reach::OneSlot {
-        for (kind, key) in named {
-            // A key of another type has nothing of ours that could end.
-            let _ = turn::on_key(tables, turn, kind, key, |_, _| ());
-        }
-        return;
-    }
-    let begun = tables.waits.moves();
-    for _ in 0..AT_ONCE {
-        if tables.waits.has_done_enough(turn.fx, begun)
-            || !(end_awaited_lease(tables, turn) || end_lease_of_one(tables, turn))
-        {
-            return;
-        }
-    }
-}
-
-fn end_awaited_lease(tables: &mut Tables, turn: &mut Turn<'_>) -> bool {
-    let step = tables.leases.step_awaited(tables.regime.lease(turn.now.mono));
-    end_lease_of(tables, turn, step)
-}
-
-fn end_lease_of_one(tables: &mut Tables, turn: &mut Turn<'_>) -> bool {
-    let step = tables.leases.step_others(tables.regime.lease(turn.now.mono));
-    end_lease_of(tables, turn, step)
-}
-
-fn end_lease_of(tables: &mut Tables, turn: &mut Turn<'_>, step: Step<KeyId>) -> bool {
-    let key_id = match step {
-        Step::Due(key_id) => key_id,
-        Step::Moved => return true,
-        Step::Idle => return false,
-    };
-    let Some(found) = tables.leases.get(key_id) else { return true };
-    let name = found.name.clone();
-    let key = Key { db: tables.leases.database_of(found), name: &name };
-    if matches!(turn.keys.get(key), Lookup::Here(resource) if resource.key_id == key_id) {
-        // Opening the key ends some of its expired holds: one portion per piece of work.
-        let _ = turn::on_found_in_part(tables, turn, key);
-    } else {
-        tables.leases.miss(key_id, tables.regime.lease(turn.now.mono) + RETRY_MS);
-    }
-    true
 }

@@ -1,159 +1,20 @@
 //! Grants in flight to a parked caller. Its connection may close before they arrive.
 
-use crate::bytes::Name;
-use crate::end::End;
-use crate::ids::{ALONE, HoldId};
-use crate::key::{Key, Swap};
-use crate::kind::Kind;
-use crate::ops::multi::grantable;
-use crate::pending::in_flight::GrantsInFlight;
-use crate::pending::in_flight::{Given, InFlight, Kept, Part, Stays, Taken};
-use crate::queues::waiter::{NewWaiter, Position, WaitState, Waiter, WaiterId};
-use crate::requests::{Asks, Call};
-use crate::spent::Use;
-use crate::state::hold::{NO_CLIENT, Unclaimed};
-use crate::state::resource::{Body, Resource};
+use crate::base::ids::{HoldId, WaiterId};
+use crate::base::key::Key;
+use crate::base::kind::Kind;
+use crate::ports::turn::Turn;
+use crate::run::{enter, groups};
+use crate::step::Step;
+use crate::step::end::End;
+use crate::step::requests::{Asks, Call};
 use crate::tables::Tables;
-use crate::turn;
-use crate::turn::{Step, Turn};
-use alloc::boxed::Box;
-use alloc::vec::Vec;
+use crate::tables::pending::in_flight::{Given, InFlight, Kept, Stays, Taken};
+use crate::tables::queues::waiter::{NewWaiter, Position, WaitState};
+use crate::value::hold::{NO_CLIENT, Unclaimed};
+use crate::value::resource::{Body, Resource};
+use crate::value::spent::Use;
 use dlock_wire::message::Event;
-
-impl Tables {
-    /// Notes the grants that the answer to a parked call carries.
-    pub(crate) fn send(&mut self, waiter: &Waiter, parts: Vec<Part>) {
-        let stays = self.stays(waiter, parts.first());
-        let request = waiter.ask.request.clone();
-        let grant = InFlight { client: waiter.client, request, is_cancelled: false, stays, parts };
-        self.in_flight.grants.insert(waiter.id, grant);
-    }
-
-    fn stays(&self, waiter: &Waiter, part: Option<&Part>) -> Stays {
-        match (part, waiter.ask.queue_ms) {
-            (Some(part), queue_ms) if part.kind == Kind::Fair => {
-                Stays::Grant(self.settings.claim_ms(queue_ms))
-            }
-            (Some(part), Some(queue_ms)) => Stays::Entry(Box::new(Kept {
-                db: part.db,
-                name: part.name.clone(),
-                entry: waiter.entry.clone(),
-                queue_ms,
-                seq: waiter.seq,
-            })),
-            _ => Stays::Nothing,
-        }
-    }
-}
-
-impl GrantsInFlight {
-    /// The answer to a parked caller cannot come back undelivered any more.
-    pub(crate) fn delivered(&mut self, waiter: WaiterId) {
-        self.grants.remove(&waiter);
-    }
-
-    /// A resent call was answered with this hold: the grant that it repeats needs no rollback any more.
-    pub(crate) fn answered_again(
-        &mut self,
-        key: Key<'_>,
-        id: HoldId,
-        token: u64,
-        request: Option<&[u8]>,
-    ) {
-        let repeated = |grant: &&mut InFlight| grant.request.as_deref() == request;
-        for grant in self.grants.values_mut().filter(repeated) {
-            for part in grant.parts.iter_mut().filter(|part| part.is_of(key, id, token)) {
-                part.is_known = true;
-            }
-        }
-    }
-
-    /// The same for a resent TAKE.
-    pub(crate) fn taken_again(&mut self, key: Key<'_>, request: Option<&[u8]>) {
-        let repeated = |grant: &&mut InFlight| grant.request.as_deref() == request;
-        for grant in self.grants.values_mut().filter(repeated) {
-            for part in grant.parts.iter_mut().filter(|part| part.is_at(key)) {
-                part.is_known = true;
-            }
-        }
-    }
-
-    /// The owner of a key's holds cancels its requests, or with `request` only that one. A grant in flight has been
-    /// claimed, so it stays. But if it does not arrive, its queue entry is not restored.
-    pub(crate) fn cancel_on_the_way(
-        &mut self,
-        key: Key<'_>,
-        resource: &Resource,
-        owner: &[u8],
-        request: Option<&[u8]>,
-    ) {
-        let is_his = |part: &Part| match part.given {
-            Given::Hold { id, token, .. } if part.is_at(key) => {
-                resource.hold(id).is_some_and(|hold| hold.token == token && *hold.owner == *owner)
-            }
-            Given::Hold { .. } | Given::Taken(_) => false,
-        };
-        let asked =
-            |grant: &&mut InFlight| request.is_none() || grant.request.as_deref() == request;
-        for grant in self.grants.values_mut().filter(asked) {
-            grant.is_cancelled |= grant.parts.iter().any(is_his);
-        }
-    }
-}
-
-impl Tables {
-    /// FENCE raised the token of a hold: from now on the new token identifies it.
-    pub(crate) fn raised(&mut self, key: Key<'_>, from: u64, to: u64) {
-        self.waits.raise_observed(key, from, to);
-        for part in self.in_flight.grants.values_mut().flat_map(|grant| &mut grant.parts) {
-            if part.is_of(key, ALONE, from)
-                && let Given::Hold { token, .. } = &mut part.given
-            {
-                *token = to;
-            }
-        }
-    }
-}
-
-impl GrantsInFlight {
-    /// A semaphore is gone. Permits of a TAKE in flight must not be returned to a new semaphore under the same name.
-    pub(crate) fn forget_taken(&mut self, mut is_gone: impl FnMut(Key<'_>) -> bool) {
-        for part in self.grants.values_mut().flat_map(|grant| &mut grant.parts) {
-            let key = Key { db: part.db, name: &part.name };
-            if let Given::Taken(_) = part.given
-                && is_gone(key)
-            {
-                // Its request is still rolled back if the answer does not arrive.
-                part.given = Given::Taken(0);
-            }
-        }
-    }
-
-    /// A value moved to another key: grants in flight to its holders belong there.
-    pub(crate) fn readdress(&mut self, from: Key<'_>, to: Key<'_>) {
-        for part in self.grants.values_mut().flat_map(|grant| &mut grant.parts) {
-            if part.is_at(from) {
-                part.db = to.db;
-                part.name = Name::from(to.name);
-            }
-        }
-    }
-
-    /// Two databases were swapped, and the holds with them.
-    pub(crate) fn swap(&mut self, swap: Swap) {
-        for part in self.grants.values_mut().flat_map(|grant| &mut grant.parts) {
-            part.db = swap.target_of(part.db);
-        }
-    }
-
-    /// The grants in flight to `client`, oldest first.
-    pub(crate) fn on_the_way_to(&self, client: u64) -> Vec<WaiterId> {
-        let found = self.grants.iter().filter(|(_, grant)| grant.client == client);
-        let mut found: Vec<WaiterId> = found.map(|(&waiter, _)| waiter).collect();
-        found.sort_unstable();
-        found
-    }
-}
 
 /// The connection of a parked caller went away before its grant could be sent.
 ///
@@ -171,7 +32,7 @@ pub(crate) fn undelivered(tables: &mut Tables, turn: &mut Turn<'_>, waiter: Wait
         let key = Key { db: part.db, name: &part.name };
         // Expired holds end after this: a hold of which its owner never heard has not been carried out. A key of
         // another type has nothing to roll back.
-        let _ = turn::on_key_alone(tables, turn, part.kind, key, 0, |step, resource| {
+        let _ = enter::on_key_alone(tables, turn, part.kind, key, 0, |step, resource| {
             match part.given {
                 Given::Taken(n) => {
                     give_back(step, resource, n);
@@ -186,16 +47,7 @@ pub(crate) fn undelivered(tables: &mut Tables, turn: &mut Turn<'_>, waiter: Wait
             step.end_by_itself(resource);
         });
     }
-    grantable::grant_ready_groups(tables, turn);
-}
-
-impl GrantsInFlight {
-    /// Whether a hold is in flight to `client`: if that connection is gone, the grant is rolled back.
-    pub(crate) fn is_on_the_way(&self, key: Key<'_>, id: HoldId, token: u64, client: u64) -> bool {
-        let grants = self.grants.values().filter(|grant| grant.client == client);
-        let mut parts = grants.flat_map(|grant| &grant.parts);
-        parts.any(|part| !part.is_known && part.is_of(key, id, token))
-    }
+    groups::grant_ready_groups(tables, turn);
 }
 
 impl Step<'_> {
@@ -263,7 +115,7 @@ impl Step<'_> {
                 binding.is_shortened = false;
             }
             hold.deadline = end;
-            crate::subject::subject(id, hold)
+            crate::ports::subject::subject(id, hold)
         });
         self.dirty = true;
         if let Some(subject) = told.flatten() {

@@ -1,24 +1,24 @@
 //! ACQUIRE of every family.
 
-use crate::answers::{in_quarantine, quoted, too_wide};
+use crate::base::ids::WaiterSlot;
+use crate::base::kind::Kind;
 use crate::deadlock;
 use crate::deadlock::Target;
-use crate::effects::{Event, Outcome};
-use crate::events::{activity, lost, tick};
-use crate::hand_off::Verdict;
-use crate::holder::own_hold;
-use crate::ids::WaiterSlot;
-use crate::kind::Kind;
-use crate::observe;
-use crate::ops::call::{refused_in_script, wait_state_of};
-use crate::queues::waiter::{Demand, Position, WaitState};
-use crate::requests;
-use crate::requests::{Asks, Call};
-use crate::state::holds::Holds;
-use crate::state::resource::{Body, Resource};
+use crate::ports::answers::{in_quarantine, quoted, too_wide};
+use crate::ports::effects::{Event, Outcome};
+use crate::ports::turn::Turn;
+use crate::run::call::{refused_in_script, wait_state_of};
+use crate::run::{activity, call, due, lost};
+use crate::step::hand_off::Verdict;
+use crate::step::holder::own_hold;
+use crate::step::requests::{Asks, Call};
+use crate::step::terms::Terms;
+use crate::step::{Step, observe};
 use crate::tables::Tables;
-use crate::terms::Terms;
-use crate::turn::{Step, Turn};
+use crate::tables::queues::waiter::{Position, WaitState};
+use crate::value::holds::Holds;
+use crate::value::resource::{Body, Resource};
+use crate::value::wait_request::Demand;
 use alloc::format;
 use dlock_wire::permit::PermitId;
 use dlock_wire::reply::{ErrorCode, LogToken};
@@ -93,21 +93,23 @@ fn acquire_any_kind(
         lost::see_to_loss_of(tables, turn, key.1);
     }
     if may_lock_up && !tables.is_over(key.1, turn.now, request) {
-        tick::end_due_leases(tables, turn, core::iter::once(key));
+        due::end_due_leases(tables, turn, core::iter::once(key));
         if let Some(cycle) =
             deadlock::cycle(tables, turn, Target { kind, key: key.1, demand }, call.owner)
         {
             tables.counters.deadlocks_refused += 1;
             turn.fx.reply = Some(Outcome::fault(ErrorCode::Deadlock, cycle));
-            observe::observe_refusal(tables, turn, kind, key.1, call.owner, call.label);
+            observe::observe_refusal(
+                tables, turn.now, turn.fx, kind, key.1, call.owner, call.label,
+            );
             return;
         }
     }
     let terms = tables.settings.terms(call, demand, turn.caller.client);
-    requests::on_request(tables, turn, call.key, request, |step, resource| {
+    call::on_request(tables, turn, call.key, request, |step, resource| {
         step.acquire_here(resource, terms, wait_state)
     });
-    observe::observe_refusal(tables, turn, kind, key.1, call.owner, call.label);
+    observe::observe_refusal(tables, turn.now, turn.fx, kind, key.1, call.owner, call.label);
 }
 
 impl Step<'_> {

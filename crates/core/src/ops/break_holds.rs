@@ -1,13 +1,14 @@
 //! BREAK of every family: an operator ends holds by force.
 
-use crate::answers::wrong_type;
-use crate::effects::Outcome;
-use crate::end::End;
-use crate::ids::HoldId;
-use crate::kind::Kind;
-use crate::ops::{call, semaphore};
+use crate::base::ids::HoldId;
+use crate::base::kind::Kind;
+use crate::ops::semaphore;
+use crate::ports::answers::wrong_type;
+use crate::ports::effects::Outcome;
+use crate::ports::turn::Turn;
+use crate::run::call;
+use crate::step::end::End;
 use crate::tables::Tables;
-use crate::turn::Turn;
 use alloc::vec::Vec;
 use dlock_wire::request::{OneKey, OnePermit, RwBreak};
 
@@ -17,7 +18,7 @@ pub(crate) fn break_lock(tables: &mut Tables, turn: &mut Turn<'_>, kind: Kind, c
         if resource.lock().hold().is_none() {
             return Outcome::Count(0);
         }
-        step.end_hold(resource, crate::ids::ALONE, End::Broken);
+        step.end_hold(resource, crate::base::ids::ALONE, End::Broken);
         step.hand_off(resource);
         Outcome::Count(1)
     });

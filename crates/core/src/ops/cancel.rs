@@ -1,17 +1,18 @@
 //! CANCEL of every family: a waiter leaves, or returns a grant that it has not claimed.
 
-use crate::effects::Outcome;
-use crate::end::End;
-use crate::ids::HoldId;
-use crate::kind::Kind;
-use crate::observe::GivesUp;
-use crate::requests;
-use crate::requests::{Asks, Call};
-use crate::spent::Use;
-use crate::state::hold::Hold;
-use crate::state::resource::Resource;
+use crate::base::ids::HoldId;
+use crate::base::kind::Kind;
+use crate::ports::effects::Outcome;
+use crate::ports::turn::Turn;
+use crate::run::call;
+use crate::step::Step;
+use crate::step::end::End;
+use crate::step::giving_up::GivesUp;
+use crate::step::requests::{Asks, Call};
 use crate::tables::Tables;
-use crate::turn::{Step, Turn};
+use crate::value::hold::Hold;
+use crate::value::resource::Resource;
+use crate::value::spent::Use;
 use alloc::vec::Vec;
 use dlock_wire::request::Cancel;
 
@@ -21,7 +22,7 @@ use dlock_wire::request::Cancel;
 pub(crate) fn cancel(tables: &mut Tables, turn: &mut Turn<'_>, kind: Kind, call: &Cancel<'_>) {
     let Cancel { key, owner, reqid: id } = *call;
     let call = Call { kind, mode: None, owner, id, asks: Asks::Cancel };
-    requests::on_request(tables, turn, key, call, |step, resource| {
+    call::on_request(tables, turn, key, call, |step, resource| {
         if id.is_none() {
             step.tables.in_flight.cancel_on_the_way(step.key, resource, owner, None);
         }

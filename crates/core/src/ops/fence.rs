@@ -1,12 +1,12 @@
 //! FENCE: a larger fencing token.
 
-use crate::answers::wrong_type;
-use crate::effects::Outcome;
-use crate::holder::{Whose, hold_of};
-use crate::kind::Kind;
-use crate::ops::call;
+use crate::base::kind::Kind;
+use crate::ports::answers::wrong_type;
+use crate::ports::effects::Outcome;
+use crate::ports::turn::Turn;
+use crate::run::call;
+use crate::step::holder::{Whose, hold_of};
 use crate::tables::Tables;
-use crate::turn::Turn;
 use alloc::format;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::Fence;

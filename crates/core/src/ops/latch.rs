@@ -1,27 +1,22 @@
 //! The verbs of count-down latches.
 
-use crate::answers::{diverged, wrong_type};
-use crate::effects::{Event, Outcome};
-use crate::events::flush;
-use crate::key::Key;
-use crate::kind::Kind;
-use crate::ops::call;
-use crate::ops::call::wait_state_of;
-use crate::ops::wait::nameless;
-use crate::queues::waiter::{Demand, WaitRequest};
-use crate::requests::LOST_LATCH;
-use crate::spent::Use;
-use crate::state::resource::{Body, Resource};
-use crate::store::Lookup;
+use crate::base::key::Key;
+use crate::base::kind::Kind;
+use crate::ports::answers::{BROKEN, diverged, wrong_type};
+use crate::ports::effects::{Event, Outcome};
+use crate::ports::store::Lookup;
+use crate::ports::turn::Turn;
+use crate::run::call::wait_state_of;
+use crate::run::{call, keyspace};
+use crate::step::wait::nameless;
+use crate::step::{Step, index};
 use crate::tables::Tables;
-use crate::turn::index;
-use crate::turn::{Step, Turn};
+use crate::value::resource::Body;
+use crate::value::spent::LOST_LATCH;
+use crate::value::wait_request::{Demand, WaitRequest};
 use crate::view;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Await, CountDown, LatchInit};
-
-/// Why waiters get `BROKEN`.
-pub(crate) const BROKEN: &str = "the latch was deleted or its time ended before it was open";
 
 /// DLATCH.INIT: closes a latch. `count` countdowns open it, and it may have an end. 1 if it closed the latch, 0 if
 /// one is closed already.
@@ -90,19 +85,6 @@ impl Step<'_> {
             self.tables.answer_all(queue, &Outcome::Count(1), self.fx);
         }
     }
-
-    /// The time of a latch ended before it was open.
-    pub(crate) fn expire_latch(&mut self, resource: &mut Resource) {
-        let Body::Latch(latch) = &mut resource.body else { return };
-        **latch = crate::state::latch::Latch::default();
-        self.note_spent(LOST_LATCH, Use::PassedOver);
-        self.dirty = true;
-        self.fx.note(self.key, Event::Expire);
-        self.tables.counters.expiries += 1;
-        if let Some(queue) = self.tables.waits.queue_of(self.key) {
-            self.tables.reject_queue(queue, ErrorCode::Broken, BROKEN, self.fx);
-        }
-    }
 }
 
 /// Whether a latch that is not closed was lost before it opened: its absence would look as if it had opened.
@@ -120,7 +102,7 @@ fn is_lost_latch(tables: &Tables, turn: &mut Turn<'_>, key: Key<'_>) -> bool {
 /// or gets Null. Changes no key.
 pub(crate) fn await_latch(tables: &mut Tables, turn: &mut Turn<'_>, call: &Await<'_>) {
     let key = turn.caller.key(call.key);
-    flush::check_queue_of(tables, turn, key);
+    keyspace::check_queue_of(tables, turn, key);
     turn.fx.reply = match view::latch_info(tables, turn.keys, turn.now, key) {
         Err(_) => Some(wrong_type()),
         Ok(None) if is_lost_latch(tables, turn, key) => {

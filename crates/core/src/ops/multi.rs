@@ -4,37 +4,35 @@
 //! when it is first in every queue. All such calls have the same order in all queues they share. So they cannot wait
 //! for each other in a cycle, and none is overtaken.
 
-pub(crate) mod grantable;
 pub(crate) mod look;
 pub(crate) mod waiters;
 
-use crate::answers::{grants_are_closed, tokens_used_up, wrong_type};
+use crate::base::ids::ALONE;
+use crate::base::kind::Kind;
 use crate::deadlock;
-use crate::effects::Outcome;
-use crate::events::activity;
-use crate::holder::{Whose, hold_of};
-use crate::ids::ALONE;
-use crate::kind::Kind;
-use crate::observe;
-use crate::ops::call::wait_state_of;
-use crate::queues::waiter::Demand;
-use crate::requests;
-use crate::requests::{Asks, Call};
-use crate::spent::Use;
-use crate::store::Lookup;
+use crate::ports::answers::{grants_are_closed, tokens_used_up, wrong_type};
+use crate::ports::effects::Outcome;
+use crate::ports::store::Lookup;
+use crate::ports::turn::Turn;
+use crate::run::call::wait_state_of;
+use crate::run::groups::KeyState;
+use crate::run::{activity, call, enter, groups};
+use crate::step::holder::{Whose, hold_of};
+use crate::step::observe;
+use crate::step::requests::{Asks, Call};
 use crate::tables::Tables;
-use crate::turn;
-use crate::turn::Turn;
+use crate::value::spent::Use;
+use crate::value::wait_request::Demand;
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{MAcquire, MRelease, MRenew, Release};
-use look::{KeyState, Snapshot, refuse, refuse_any};
+use look::{Snapshot, refuse, refuse_any};
 
 /// DLOCK.MACQUIRE: all keys or none. The tokens in key order, or Null.
 ///
-/// For each key it does what [`acquire`](super::acquire::acquire) does: it re-enters keys that the owner holds. With
-/// BLOCK the call waits until it is first in the queues of all keys it does not hold. Earlier waits of the owner for
-/// any of them are answered `REPLACED`.
+/// For each key it does what [`acquire`](crate::ops::acquire::acquire) does: it re-enters keys that the owner holds.
+/// With BLOCK the call waits until it is first in the queues of all keys it does not hold. Earlier waits of the owner
+/// for any of them are answered `REPLACED`.
 pub(crate) fn macquire(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire<'_>) {
     turn.fx.reply = take_all(tables, turn, call);
     observe_refusal_of_all(tables, turn, call);
@@ -51,7 +49,15 @@ pub(crate) fn any_acquire(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcqu
 fn observe_refusal_of_all(tables: &mut Tables, turn: &Turn<'_>, call: &MAcquire<'_>) {
     if let Some(first) = call.keys.first() {
         let key = turn.caller.key(first);
-        observe::observe_refusal(tables, turn, Kind::Lock, key, call.owner, call.label);
+        observe::observe_refusal(
+            tables,
+            turn.now,
+            turn.fx,
+            Kind::Lock,
+            key,
+            call.owner,
+            call.label,
+        );
     }
 }
 
@@ -143,12 +149,12 @@ fn take_each(
     for &name in call.keys {
         let key = turn.caller.key(name);
         let terms = tables.settings.terms(&call.for_key(name), Demand::Lock, turn.caller.client);
-        let outcome = turn::on_key(tables, turn, Kind::Lock, key, |step, resource| {
+        let outcome = enter::on_key(tables, turn, Kind::Lock, key, |step, resource| {
             step.take_one(resource, terms)
         });
         let Ok((Outcome::Token(token), how)) = outcome else {
             debug_assert!(false, "a key that was there to be taken a moment ago");
-            return Err(grantable::give_back_all(tables, turn, &done));
+            return Err(groups::give_back_all(tables, turn, &done));
         };
         done.push((key, token, how));
     }
@@ -181,7 +187,7 @@ pub(crate) fn mrelease(tables: &mut Tables, turn: &mut Turn<'_>, call: &MRelease
     if call.reqid.is_some() {
         let caller = turn.caller;
         let mut misused =
-            |name: &&[u8]| requests::refuse_misuse(tables, turn, caller.key(name), request);
+            |name: &&[u8]| call::refuse_misuse(tables, turn, caller.key(name), request);
         if let Some(fault) = call.keys.iter().find_map(&mut misused) {
             turn.fx.reply = Some(fault);
             return;
@@ -190,7 +196,7 @@ pub(crate) fn mrelease(tables: &mut Tables, turn: &mut Turn<'_>, call: &MRelease
     let mut released = 0;
     for &name in call.keys {
         let key = turn.caller.key(name);
-        let answer = turn::on_key(tables, turn, Kind::Lock, key, |step, resource| {
+        let answer = enter::on_key(tables, turn, Kind::Lock, key, |step, resource| {
             if call.reqid.is_some()
                 && let Some(outcome) = step.recall(resource, request)
             {
@@ -219,7 +225,7 @@ pub(crate) fn mrenew(tables: &mut Tables, turn: &mut Turn<'_>, call: &MRenew<'_>
     let whose = Whose { owner: call.owner, mode: None, token: None };
     for &name in call.keys {
         let key = turn.caller.key(name);
-        let held = turn::on_key(tables, turn, Kind::Lock, key, |step, resource| {
+        let held = enter::on_key(tables, turn, Kind::Lock, key, |step, resource| {
             hold_of(step.key, resource, whose).map(|_| ())
         });
         if let Err(fault) = held.unwrap_or_else(|_| Err(wrong_type())) {
@@ -230,7 +236,7 @@ pub(crate) fn mrenew(tables: &mut Tables, turn: &mut Turn<'_>, call: &MRenew<'_>
     for &name in call.keys {
         let key = turn.caller.key(name);
         // The loop before has checked that all are held.
-        let _ = turn::on_key(tables, turn, Kind::Lock, key, |step, resource| {
+        let _ = enter::on_key(tables, turn, Kind::Lock, key, |step, resource| {
             step.renew_here(resource, ALONE, call.lease_ms, None);
         });
     }

@@ -1,19 +1,20 @@
 //! RELEASE of every family: one hold less, and the hand-off.
 
-use crate::effects::{Event, Outcome};
-use crate::end::End;
-use crate::holder::{Whose, hold_of};
-use crate::ids::HoldId;
-use crate::kind::Kind;
-use crate::ops::reentry::claim;
+use crate::base::ids::HoldId;
+use crate::base::kind::Kind;
 use crate::ops::semaphore::not_out;
-use crate::requests;
-use crate::requests::{Asks, Call};
-use crate::spent::Use;
-use crate::state::hold::Did;
-use crate::state::resource::Resource;
+use crate::ports::effects::{Event, Outcome};
+use crate::ports::turn::Turn;
+use crate::run::call;
+use crate::step::Step;
+use crate::step::end::End;
+use crate::step::holder::{Whose, hold_of};
+use crate::step::reentry::claim;
+use crate::step::requests::{Asks, Call};
 use crate::tables::Tables;
-use crate::turn::{Step, Turn};
+use crate::value::hold::Did;
+use crate::value::resource::Resource;
+use crate::value::spent::Use;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Mode, Release, RwRelease, SemRelease};
 
@@ -34,7 +35,7 @@ pub(crate) fn release_hold(
     call: &Release<'_>,
 ) {
     let request = releases(kind, mode, call);
-    requests::on_request(tables, turn, call.key, request, |step, resource| {
+    call::on_request(tables, turn, call.key, request, |step, resource| {
         let outcome = step.release_here(resource, mode, call);
         if matches!(&outcome, Outcome::Fault(fault) if fault.code == ErrorCode::NotHeld) {
             // A later copy must not release the owner's next hold.
@@ -103,7 +104,7 @@ pub(crate) fn sem_release(tables: &mut Tables, turn: &mut Turn<'_>, call: &SemRe
     // The permit takes the place of the owner: an id stands for one request about one permit.
     let (owner, asks) = (&call.permit[..], Asks::Release);
     let request = Call { kind: Kind::Semaphore, mode: None, owner, id: call.reqid, asks };
-    requests::on_request(tables, turn, call.key, request, |step, resource| {
+    call::on_request(tables, turn, call.key, request, |step, resource| {
         let id = HoldId::from_be_bytes(call.permit);
         step.end_if_expired(resource, |_| [id].into());
         if resource.hold(id).is_none() {

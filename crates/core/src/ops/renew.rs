@@ -1,18 +1,20 @@
 //! RENEW of every family: a new end of the lease.
 
-use crate::answers::wrong_type;
-use crate::effects::Outcome;
-use crate::holder::{Whose, hold_of, holds_of};
-use crate::ids::HoldId;
-use crate::kind::Kind;
-use crate::ops::call::refused_in_script;
-use crate::ops::reentry::{claim, set_deadline};
+use crate::base::ids::HoldId;
+use crate::base::kind::Kind;
+use crate::base::time::Millis;
+use crate::ops::semaphore;
 use crate::ops::semaphore::not_out;
-use crate::ops::{call, semaphore};
-use crate::state::resource::Resource;
+use crate::ports::answers::wrong_type;
+use crate::ports::effects::Outcome;
+use crate::ports::turn::Turn;
+use crate::run::call;
+use crate::run::call::refused_in_script;
+use crate::step::Step;
+use crate::step::holder::{Whose, hold_of, holds_of};
+use crate::step::reentry::{claim, set_deadline};
 use crate::tables::Tables;
-use crate::time::Millis;
-use crate::turn::{Step, Turn};
+use crate::value::resource::Resource;
 use dlock_wire::request::{Mode, Renew, RwRenew, SemRenew};
 
 /// DLOCK.RENEW and DFAIR.RENEW (`kind`): sets a new end of the lease, which may be sooner or later. Without PX or

@@ -1,11 +1,12 @@
 //! Verbs of read-write locks that differ from those of locks.
 
-use crate::effects::Outcome;
-use crate::ids::HoldId;
-use crate::queues::waiter::{Demand, Waiter};
-use crate::state::hold::Hold;
-use crate::state::resource::{Body, Resource};
-use crate::turn::Step;
+use crate::base::ids::HoldId;
+use crate::ports::effects::Outcome;
+use crate::step::Step;
+use crate::tables::queues::waiter::Waiter;
+use crate::value::hold::Hold;
+use crate::value::resource::{Body, Resource};
+use crate::value::wait_request::Demand;
 use alloc::format;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::Mode;
@@ -42,9 +43,9 @@ impl Step<'_> {
         }?;
         let text = format!(
             "{} and {} both read {} and want to write",
-            crate::answers::quoted(&first.owner),
-            crate::answers::quoted(owner),
-            crate::answers::quoted(self.key.name)
+            crate::ports::answers::quoted(&first.owner),
+            crate::ports::answers::quoted(owner),
+            crate::ports::answers::quoted(self.key.name)
         );
         self.tables.counters.deadlocks_refused += 1;
         Some(Outcome::fault(ErrorCode::Deadlock, text))

@@ -1,23 +1,21 @@
 //! The verbs of semaphores besides ACQUIRE.
 
-use crate::answers::{in_quarantine, too_wide, wrong_type};
-use crate::effects::{Event, Outcome};
-use crate::hand_off::Verdict;
-use crate::ids::{QueueId, WaiterSlot};
-use crate::kind::Kind;
-use crate::ops::call;
-use crate::ops::call::wait_state_of;
-use crate::ops::wait::nameless;
-use crate::queues::waiter::{Demand, WaitRequest};
-use crate::requests;
-use crate::requests::{Asks, Call, resized};
-use crate::spent::Use;
-use crate::state::resource::{Body, Resource};
-use crate::state::semaphore::Semaphore;
+use crate::base::kind::Kind;
+use crate::ports::answers::{in_quarantine, wrong_type};
+use crate::ports::effects::{Event, Outcome};
+use crate::ports::turn::Turn;
+use crate::run::call;
+use crate::run::call::wait_state_of;
+use crate::step::Step;
+use crate::step::hand_off::Verdict;
+use crate::step::requests::{Asks, Call, resized};
+use crate::step::wait::nameless;
 use crate::tables::Tables;
-use crate::turn::{Step, Turn};
+use crate::value::resource::{Body, Resource};
+use crate::value::semaphore::Semaphore;
+use crate::value::spent::Use;
+use crate::value::wait_request::{Demand, WaitRequest};
 use alloc::format;
-use alloc::vec::Vec;
 use dlock_wire::names::PERMITS_MAX;
 use dlock_wire::permit::{self, PermitId};
 use dlock_wire::reply::ErrorCode;
@@ -55,7 +53,7 @@ pub(crate) fn resize(tables: &mut Tables, turn: &mut Turn<'_>, call: &Resize<'_>
         let Some(capacity) = size else {
             let text = format!(
                 "{} has {} permits; it can have 1 to {PERMITS_MAX}",
-                crate::answers::quoted(step.key.name),
+                crate::ports::answers::quoted(step.key.name),
                 found.capacity
             );
             return Outcome::fault(ErrorCode::Limit, text);
@@ -71,7 +69,7 @@ pub(crate) fn resize(tables: &mut Tables, turn: &mut Turn<'_>, call: &Resize<'_>
 /// semaphore has, `QUARANTINE` if only that is in the way.
 pub(crate) fn take(tables: &mut Tables, turn: &mut Turn<'_>, call: &Take<'_>) {
     let request = Call::without_owner(call.reqid, Asks::Take(call.n));
-    requests::on_request(tables, turn, call.key, request, |step, resource| {
+    call::on_request(tables, turn, call.key, request, |step, resource| {
         step.take_here(resource, call)
     });
 }
@@ -125,7 +123,7 @@ pub(crate) fn give(tables: &mut Tables, turn: &mut Turn<'_>, call: &Give<'_>) {
             let text = format!(
                 "{n} are given back and {} of {} are taken",
                 found.taken,
-                crate::answers::quoted(step.key.name)
+                crate::ports::answers::quoted(step.key.name)
             );
             return Outcome::fault(ErrorCode::Limit, text);
         }
@@ -191,7 +189,7 @@ fn on_counted(
     call: Call<'_>,
     verb: impl FnOnce(&mut Step<'_>, &mut Resource) -> Outcome,
 ) {
-    requests::on_request(tables, turn, key, call, |step, resource| Some(verb(step, resource)));
+    call::on_request(tables, turn, key, call, |step, resource| Some(verb(step, resource)));
 }
 
 impl Step<'_> {
@@ -203,28 +201,13 @@ impl Step<'_> {
         }
         self.hand_off(resource);
     }
-
-    /// Answers `LIMIT` to waiters that ask for more than there are: to some now, and to the others in the tick.
-    pub(crate) fn refuse_wide(&mut self, queue: QueueId, capacity: u32) {
-        let found = self.tables.waits.queue(queue);
-        let found = found.into_iter().flat_map(|queue| queue.wider_than(capacity));
-        let mut wide: Vec<(u32, WaiterSlot)> = found.take(self.tables.wide_at_once).collect();
-        wide.sort_by_key(|&(_, slot)| self.tables.waits.get(slot).map(|waiter| waiter.seq));
-        if wide.len() == self.tables.wide_at_once {
-            self.tables.waits.mark_dirty(queue);
-        }
-        for (n, slot) in wide {
-            let text = too_wide(self.key.name, n, capacity);
-            self.refuse_waiter(slot, &Outcome::fault(ErrorCode::Limit, text));
-        }
-    }
 }
 
 /// The semaphore, unless it exists only for its waiters.
 fn made<'r>(step: &Step<'_>, resource: &'r mut Resource) -> Result<&'r mut Semaphore, Outcome> {
     let found = resource.semaphore_mut().filter(|semaphore| semaphore.capacity > 0);
     found.ok_or_else(|| {
-        let text = format!("no such semaphore: {}", crate::answers::quoted(step.key.name));
+        let text = format!("no such semaphore: {}", crate::ports::answers::quoted(step.key.name));
         Outcome::fault(ErrorCode::Err, text)
     })
 }
@@ -232,6 +215,6 @@ fn made<'r>(step: &Step<'_>, resource: &'r mut Resource) -> Result<&'r mut Semap
 pub(crate) fn not_out(step: &Step<'_>, id: PermitId) -> Outcome {
     let text = permit::text(&id);
     let text = core::str::from_utf8(&text).unwrap_or_default();
-    let key = crate::answers::quoted(step.key.name);
+    let key = crate::ports::answers::quoted(step.key.name);
     Outcome::fault(ErrorCode::NotHeld, format!("permit {text} of {key} is unknown or has ended"))
 }

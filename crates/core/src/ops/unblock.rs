@@ -1,13 +1,13 @@
 //! UNBLOCK: an operator ends a blocked call.
 
-use crate::effects::Outcome;
-use crate::events::keyspace;
-use crate::observe::GivesUp;
-use crate::observe::giving_up;
-use crate::portions::Slots;
-use crate::shares::User;
+use crate::base::shares::User;
+use crate::ports::effects::Outcome;
+use crate::ports::turn::Turn;
+use crate::run::drain;
+use crate::step::giving_up;
+use crate::step::giving_up::GivesUp;
 use crate::tables::Tables;
-use crate::turn::Turn;
+use crate::tables::portions::Slots;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{EndAbsent, Unblock};
 
@@ -47,6 +47,6 @@ pub(crate) fn unblock(tables: &mut Tables, turn: &mut Turn<'_>, call: Unblock) {
     turn.fx.wake(waiter.id, outcome);
     giving_up::observe_giving_up(tables, turn.keys, turn.now, slot, GivesUp::Unblocked);
     tables.stop_waiting(slot);
-    keyspace::drain_dirty(tables, turn);
+    drain::drain_dirty(tables, turn);
     turn.fx.reply = Some(Outcome::Count(1));
 }

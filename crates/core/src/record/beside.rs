@@ -7,16 +7,16 @@
 //! skip. Each further string holds one request or more, oldest first, in bincode: fingerprint, age, and what the
 //! request did.
 
-use super::format::UseV1;
-use super::input::Input;
-use super::keyless::{read_refused, write_refused};
-use super::output::Sink;
 use super::{CONFIG, Clocks, DecodeError, Level, check};
-use crate::divergence::Divergence;
-use crate::queues::waiter::HashKeys;
-use crate::shares::User;
-use crate::spent::{Limits, Print, SpentRequests, Use};
-use crate::time::{Instant, LeaseInstant, Millis};
+use crate::base::hash::HashKeys;
+use crate::base::shares::User;
+use crate::base::time::{Instant, LeaseInstant, Millis};
+use crate::record::divergence::Divergence;
+use crate::record::format::UseV1;
+use crate::record::input::Input;
+use crate::record::keyless::{read_refused, write_refused};
+use crate::record::output::Sink;
+use crate::value::spent::{Limits, Print, SpentRequests, Use};
 use alloc::vec::Vec;
 use dlock_wire::names;
 use serde::{Deserialize, Serialize};

@@ -1,9 +1,9 @@
 //! The input of DEBUG DIGEST.
 
-use crate::state::fair::QueueEntry;
-use crate::state::hold::{self, Hold};
-use crate::state::lock::Lock;
-use crate::state::resource::{Body, Resource};
+use crate::value::fair::QueueEntry;
+use crate::value::hold::{self, Hold};
+use crate::value::lock::Lock;
+use crate::value::resource::{Body, Resource};
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;

@@ -2,18 +2,18 @@
 //! bytes; the format of a byte never changes.
 
 use super::{Clocks, DecodeError, ReplayedRequest, check};
-use crate::bytes::Owner;
-use crate::ids::HoldId;
-use crate::queues::waiter::{Demand, WaitRequest};
-use crate::shares::User;
-use crate::spent::{RequestKey, Scope, Use};
-use crate::state::fair::QueueEntry;
-use crate::state::hold::{
+use crate::base::bytes::Owner;
+use crate::base::ids::HoldId;
+use crate::base::shares::User;
+use crate::base::time::{LeaseInstant, Millis};
+use crate::value::fair::QueueEntry;
+use crate::value::hold::{
     Binding, Extras, Hold, NO_CLIENT, Notify, REQUESTS_KEPT, Requests, Unclaimed,
 };
-use crate::state::latch::Latch;
-use crate::state::lock::Lock;
-use crate::time::{LeaseInstant, Millis};
+use crate::value::latch::Latch;
+use crate::value::lock::Lock;
+use crate::value::spent::{RequestKey, Scope, Use};
+use crate::value::wait_request::{Demand, WaitRequest};
 use alloc::boxed::Box;
 use core::ops::RangeInclusive;
 use dlock_wire::names;

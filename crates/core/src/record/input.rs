@@ -1,22 +1,22 @@
 //! Decoding of payloads. Everything is read and checked before anything is changed.
 
-use super::format::{
+use super::{CONFIG, Clocks, DecodeError, GRANTED, Level, ReplayedRequest, SPENT, STEP, check};
+use crate::base::bytes::Owner;
+use crate::base::ids::{ALONE, HoldId};
+use crate::base::kind::Kind;
+use crate::base::time::{LeaseInstant, Millis};
+use crate::record::format::{
     ANSWERS_MAX, AnswerV1, Bytes, CLOSED, ClosedV1, FAIR, FENCED, FREE, HELD, HoldV1, LATCH,
     LatchV1, MembersV1, PermitV1, QueueEntryV1, RW, SEMAPHORE, SemaphoreV1, SpentV1, UNFENCED,
 };
-use super::{CONFIG, Clocks, DecodeError, GRANTED, Level, ReplayedRequest, SPENT, STEP, check};
-use crate::bytes::Owner;
-use crate::ids::{ALONE, HoldId};
-use crate::kind::Kind;
-use crate::state::fair::{Fair, QueueEntry};
-use crate::state::hold::{Hold, owner_hash};
-use crate::state::holds::Holds;
-use crate::state::latch::Latch;
-use crate::state::lock::Lock;
-use crate::state::resource::{Body, Resource};
-use crate::state::rw::RwLock;
-use crate::state::semaphore::Semaphore;
-use crate::time::{LeaseInstant, Millis};
+use crate::value::fair::{Fair, QueueEntry};
+use crate::value::hold::{Hold, owner_hash};
+use crate::value::holds::Holds;
+use crate::value::latch::Latch;
+use crate::value::lock::Lock;
+use crate::value::resource::{Body, Resource};
+use crate::value::rw::RwLock;
+use crate::value::semaphore::Semaphore;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;

@@ -1,9 +1,9 @@
 //! Records that belong to no key. They have a name because each record has one.
 
-use super::input::Input;
 use super::{Clocks, DecodeError, FLOOR, Level, MARK, check};
-use crate::divergence::Refused;
-use crate::time::{Instant, LeaseInstant};
+use crate::base::time::{Instant, LeaseInstant};
+use crate::record::divergence::Refused;
+use crate::record::input::Input;
 use alloc::vec::Vec;
 use dlock_wire::names::TOKEN_MAX;
 

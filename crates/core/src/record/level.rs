@@ -1,6 +1,6 @@
 //! The level of a payload: what its reader has to know.
 
-use super::DecodeError;
+use crate::record::DecodeError;
 
 /// What the reader of a payload has to know: its first byte.
 ///

@@ -1,20 +1,20 @@
 //! Encoding of payloads.
 
-use super::format::{
+use super::{CONFIG, Clocks, Head, SPENT, STEP, SpentStep};
+use crate::base::ids::HoldId;
+use crate::record::format::{
     Bytes, CLOSED, ClosedV1, FAIR, FREE, HELD, HoldV1, LATCH, LatchV1, MembersV1, PermitV1,
     QueueEntryV1, RW, SEMAPHORE, SemaphoreV1, SpentV1, TimeV1,
 };
-use super::{CONFIG, Clocks, Head, SPENT, STEP, SpentStep};
-use crate::ids::HoldId;
-use crate::spent::{RequestKey, Use};
-use crate::state::fair::{Fair, QueueEntry};
-use crate::state::hold::Hold;
-use crate::state::holds::Holds;
-use crate::state::latch::Latch;
-use crate::state::lock::Lock;
-use crate::state::resource::{Body, Resource};
-use crate::state::rw::RwLock;
-use crate::state::semaphore::Semaphore;
+use crate::value::fair::{Fair, QueueEntry};
+use crate::value::hold::Hold;
+use crate::value::holds::Holds;
+use crate::value::latch::Latch;
+use crate::value::lock::Lock;
+use crate::value::resource::{Body, Resource};
+use crate::value::rw::RwLock;
+use crate::value::semaphore::Semaphore;
+use crate::value::spent::{RequestKey, Use};
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;

@@ -1,10 +1,10 @@
 //! The rows of WAITERS.
 
 use super::{connection, millis};
-use crate::queues::waiter::{WaitState, Waiter};
-use crate::state::fair::QueueEntry;
+use crate::base::time::Now;
 use crate::tables::Tables;
-use crate::time::Now;
+use crate::tables::queues::waiter::{WaitState, Waiter};
+use crate::value::fair::QueueEntry;
 use dlock_wire::reply::WaiterInfo;
 
 /// The row of a waiter.

@@ -1,39 +1,25 @@
 //! The state of the keys of a call for several keys, before it takes any.
 
-use crate::answers::{in_quarantine, wrong_type};
-use crate::effects::Outcome;
-use crate::events::{activity, tick};
-use crate::holder::own_hold;
-use crate::ids::GroupId;
-use crate::kind::Kind;
-use crate::ops::call::refused_in_script;
-use crate::queues::waiter::Demand;
-use crate::requests::{Asks, Call};
-use crate::state::lock::Lock;
-use crate::state::resource::Resource;
+use crate::base::ids::GroupId;
+use crate::base::kind::Kind;
+use crate::base::time::Now;
+use crate::ports::answers::{in_quarantine, wrong_type};
+use crate::ports::effects::Outcome;
+use crate::ports::turn::{Caller, Turn};
+use crate::run::call::refused_in_script;
+use crate::run::groups::KeyState;
+use crate::run::{activity, due, enter};
+use crate::step::Step;
+use crate::step::holder::own_hold;
+use crate::step::requests::{Asks, Call};
 use crate::tables::Tables;
-use crate::time::Now;
-use crate::turn;
-use crate::turn::{Caller, Step, Turn};
+use crate::value::lock::Lock;
+use crate::value::resource::Resource;
+use crate::value::wait_request::Demand;
 use alloc::format;
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::MAcquire;
-
-/// The state of one key for a call for several keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum KeyState {
-    /// Its owner holds it, and the hold has seen the request id.
-    Seen,
-    /// The request was carried out here, and its hold has ended; or the id was used for another request.
-    Refused,
-    /// Its owner holds it.
-    Held,
-    /// It is free for the call.
-    Open,
-    /// It is not free now; with `true`, only because of a quarantine.
-    Closed(bool),
-}
 
 /// The state of all keys for a call for several keys.
 pub(crate) struct Snapshot {
@@ -56,12 +42,6 @@ enum Own {
     Goes,
 }
 
-impl KeyState {
-    pub(crate) fn can_be_taken(self) -> bool {
-        !matches!(self, Self::Closed(_) | Self::Refused)
-    }
-}
-
 /// Inspects each key, and finds the earlier call of the owner whose waiters this one takes over. A key of another
 /// type is an error before anything is taken.
 pub(crate) fn inspect_all(
@@ -80,7 +60,7 @@ pub(crate) fn inspect_all(
     }
     activity::mark_active(tables, turn, turn.caller.client);
     if tables.settings.deadlock_detection {
-        tick::end_due_leases(tables, turn, core::iter::empty());
+        due::end_due_leases(tables, turn, core::iter::empty());
     }
     if call.block_ms.is_none() || !turn.caller.may_block {
         return inspect_each(tables, turn, call, Own::Counts);
@@ -107,7 +87,7 @@ fn inspect_each(
         Snapshot { each: Vec::with_capacity(call.keys.len()), kept: None, refusal: None };
     for &name in call.keys {
         let key = turn.caller.key(name);
-        let state = turn::on_key(tables, turn, Kind::Lock, key, |step, resource| {
+        let state = enter::on_key(tables, turn, Kind::Lock, key, |step, resource| {
             step.hand_off(resource);
             if id.is_some()
                 && let Some(refusal) = step.recall(resource, request)

@@ -1,13 +1,14 @@
 //! The waiters of a call for several keys: one in each queue. One step adds them, and one step removes them.
 
-use crate::effects::{Event, Outcome};
-use crate::ids::{GroupId, WaiterSlot};
-use crate::kind::Kind;
-use crate::queues::waiter::{Demand, NewWaiter, Position, WaitRequest, WaitState};
-use crate::state::fair::QueueEntry;
+use crate::base::ids::{GroupId, WaiterSlot};
+use crate::base::kind::Kind;
+use crate::ports::effects::{Event, Outcome};
+use crate::ports::turn::Turn;
+use crate::step::index;
 use crate::tables::Tables;
-use crate::turn::Turn;
-use crate::turn::index;
+use crate::tables::queues::waiter::{NewWaiter, Position, WaitState};
+use crate::value::fair::QueueEntry;
+use crate::value::wait_request::{Demand, WaitRequest};
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

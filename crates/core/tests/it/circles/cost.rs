@@ -1,7 +1,7 @@
 //! The cost of showing that there is no cycle, as the number of inspected waiters; the clock does not matter.
 
 use super::scene::{Ask, At, Came, Scene};
-use dlock_core::kind::Kind;
+use dlock_core::base::kind::Kind;
 use dlock_testing::Dice;
 use dlock_wire::request::Mode;
 

@@ -3,7 +3,7 @@
 //! for several keys does not wait for a key that its owner holds already.
 
 use super::scene::{Ask, At, Place, State};
-use dlock_core::kind::Kind;
+use dlock_core::base::kind::Kind;
 use dlock_wire::request::Mode;
 
 /// The waiting owner, the owner it waits for, and the key.

@@ -1,9 +1,9 @@
 //! The search from the tick finds what calls have missed.
 
 use super::scene::{Ask, At, Came, NOW, Scene};
-use dlock_core::kind::Kind;
+use dlock_core::base::kind::Kind;
+use dlock_core::base::time::Instant;
 use dlock_core::machine::Fact;
-use dlock_core::time::Instant;
 use dlock_testing::Dice;
 
 /// Holds keys, and waits for nothing.

@@ -4,8 +4,8 @@ use super::graph::{
     are_alike, arrows, caller_of, closes_a_circle, fault_of, has_circle, late_arrows, with,
 };
 use super::scene::{Ask, At, Came, NOW, Scene, State};
+use dlock_core::base::kind::Kind;
 use dlock_core::invariants::broken_invariant;
-use dlock_core::kind::Kind;
 use dlock_testing::Dice;
 use dlock_wire::request::Mode;
 use std::panic::AssertUnwindSafe;

@@ -2,7 +2,7 @@
 
 use super::graph::{arrows, fault_of};
 use super::scene::{Ask, At, Came, Scene, owner_name};
-use dlock_core::kind::Kind;
+use dlock_core::base::kind::Kind;
 use dlock_testing::Dice;
 use dlock_wire::request::Mode::{Read, Write};
 

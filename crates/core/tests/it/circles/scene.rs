@@ -1,19 +1,21 @@
 //! A machine whose time does not advance, and its visible state: holders and waiters.
 
 use crate::support::{Keys, WALL_US};
-use dlock_core::effects::{Effects, Outcome};
+use dlock_core::base::hash::HashKeys;
+use dlock_core::base::ids::ALONE;
+use dlock_core::base::key::Key;
+use dlock_core::base::kind::Kind;
+use dlock_core::base::slab::SlabId;
+use dlock_core::base::time::{Instant, Now};
 use dlock_core::events::tick::Progress;
-use dlock_core::ids::ALONE;
-use dlock_core::key::Key;
-use dlock_core::kind::Kind;
 use dlock_core::machine::{Fact, Machine, ServerEvent};
-use dlock_core::queues::waiter::{Demand, HashKeys, Waiter};
-use dlock_core::regime::Gate;
-use dlock_core::settings::Settings;
-use dlock_core::slab::SlabId;
-use dlock_core::store::{Lookup, Store};
-use dlock_core::time::{Instant, Now};
-use dlock_core::turn::{Caller, Turn};
+use dlock_core::ports::effects::{Effects, Outcome};
+use dlock_core::ports::store::{Lookup, Store};
+use dlock_core::ports::turn::{Caller, Turn};
+use dlock_core::tables::queues::waiter::Waiter;
+use dlock_core::tables::regime::Gate;
+use dlock_core::tables::settings::Settings;
+use dlock_core::value::wait_request::Demand;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{
     Acquire, Cancel, LockFamily, LockOp, MAcquire, Mode, MultiOp, Op, Release, RwAcquire, RwOp,

@@ -1,8 +1,8 @@
 //! The search on both sides of the caller: the shorter side decides, and no cycle is missed.
 
 use super::scene::{Ask, At, Came, NOW, Scene};
+use dlock_core::base::kind::Kind;
 use dlock_core::invariants::broken_invariant;
-use dlock_core::kind::Kind;
 use dlock_wire::request::Mode;
 
 /// Holds keys, and waits for nothing.

@@ -1,14 +1,14 @@
 //! The data saved beside the keys: the largest token, and the requests that are over.
 
 use super::random::Random;
-use dlock_core::key::Key;
-use dlock_core::queues::waiter::HashKeys;
+use dlock_core::base::hash::HashKeys;
+use dlock_core::base::key::Key;
+use dlock_core::base::time::LeaseInstant;
 use dlock_core::record::{
     self, Beside, BesideHead, BesideInput, DecodeError, Keyless, Level, Standing, encode_beside,
     encode_floor, keyless,
 };
-use dlock_core::spent::{Limits, RequestKey, Scope, SpentRequests, Use};
-use dlock_core::time::LeaseInstant;
+use dlock_core::value::spent::{Limits, RequestKey, Scope, SpentRequests, Use};
 use dlock_wire::names::TOKEN_MAX;
 
 const LIMITS: Limits = Limits { keep_ms: 60_000, most: 1_000_000 };
@@ -215,7 +215,7 @@ fn a_record_of_a_token_is_about_no_key() {
     }
     assert_eq!(keyless(&[&payload[..], b"\x01\x00"].concat()), Err(DecodeError::Damaged), "longer");
     // It is not a value, and no other record is one.
-    assert!(record::decode(&payload, dlock_core::time::Instant(0)).is_err());
+    assert!(record::decode(&payload, dlock_core::base::time::Instant(0)).is_err());
     for other in [&b""[..], b"\x01", b"\x01\x00\x00", b"\x02\x00\x00", b"\x03\x00"] {
         assert_eq!(keyless(other), Ok(None));
     }

@@ -3,9 +3,9 @@
 use super::random::Random;
 use super::steps::Pair;
 use super::{NOW, encoded};
-use dlock_core::kind::Kind;
+use dlock_core::base::kind::Kind;
 use dlock_core::record::{self, DecodeError};
-use dlock_core::state::resource::{Body, Resource};
+use dlock_core::value::resource::{Body, Resource};
 use std::collections::BTreeSet;
 
 /// Decodes any bytes; an accepted value is in range, and small if the payload is.

@@ -2,12 +2,12 @@
 
 use super::random::Random;
 use super::{CLOCKS, NOW, encoded, shown};
-use dlock_core::divergence::{Divergence, Refused};
-use dlock_core::kind::Kind;
+use dlock_core::base::kind::Kind;
+use dlock_core::record::divergence::{Divergence, Refused};
 use dlock_core::record::{
     self, DecodeError, Keyless, Level, Standing, StepInfo, encode_floor, encode_mark, keyless,
 };
-use dlock_core::state::resource::Resource;
+use dlock_core::value::resource::Resource;
 
 /// A part that no version knows: tag 300, three bytes.
 const PART: &[u8] = b"\xfb\x2c\x01\x03abc";

@@ -11,9 +11,9 @@ mod requests;
 mod steps;
 mod whole;
 
+use dlock_core::base::time::{Instant, LeaseInstant};
 use dlock_core::record::{self, Clocks, Level};
-use dlock_core::state::resource::Resource;
-use dlock_core::time::{Instant, LeaseInstant};
+use dlock_core::value::resource::Resource;
 
 const NOW: Instant = Instant(9_000_000_000);
 

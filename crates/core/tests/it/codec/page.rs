@@ -1,11 +1,11 @@
 //! The example of docs/format.md.
 
 use super::{NOW, encoded};
+use dlock_core::base::time::LeaseInstant;
 use dlock_core::record;
-use dlock_core::state::hold::Did;
-use dlock_core::state::lock::Lock;
-use dlock_core::state::resource::Body;
-use dlock_core::time::LeaseInstant;
+use dlock_core::value::hold::Did;
+use dlock_core::value::lock::Lock;
+use dlock_core::value::resource::Body;
 use std::fs;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/format.md");

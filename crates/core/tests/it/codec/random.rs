@@ -1,21 +1,21 @@
 //! Random state from a seed.
 
 use super::NOW;
-use dlock_core::bytes::Owner;
-use dlock_core::ids::{HoldId, KeyId};
-use dlock_core::kind::Kind;
-use dlock_core::queues::waiter::{Demand, WaitRequest};
-use dlock_core::shares::User;
-use dlock_core::state::fair::{Fair, QueueEntry};
-use dlock_core::state::hold::{
+use dlock_core::base::bytes::Owner;
+use dlock_core::base::ids::{HoldId, KeyId};
+use dlock_core::base::kind::Kind;
+use dlock_core::base::shares::User;
+use dlock_core::base::time::LeaseInstant;
+use dlock_core::value::fair::{Fair, QueueEntry};
+use dlock_core::value::hold::{
     Binding, Did, Extras, Hold, NO_CLIENT, Notify, REQUESTS_KEPT, Requests, Unclaimed,
 };
-use dlock_core::state::latch::Latch;
-use dlock_core::state::lock::Lock;
-use dlock_core::state::resource::{Body, Resource};
-use dlock_core::state::rw::RwLock;
-use dlock_core::state::semaphore::Semaphore;
-use dlock_core::time::LeaseInstant;
+use dlock_core::value::latch::Latch;
+use dlock_core::value::lock::Lock;
+use dlock_core::value::resource::{Body, Resource};
+use dlock_core::value::rw::RwLock;
+use dlock_core::value::semaphore::Semaphore;
+use dlock_core::value::wait_request::{Demand, WaitRequest};
 use dlock_testing::Dice;
 use dlock_wire::names;
 use std::sync::Arc;

@@ -2,12 +2,12 @@
 
 use super::random::Random;
 use super::{CLOCKS, NOW, encoded};
-use dlock_core::kind::Kind;
+use dlock_core::base::kind::Kind;
+use dlock_core::base::time::LeaseInstant;
 use dlock_core::record::{self, Clocks, DecodeError, Level, SpentStep, StepInfo};
-use dlock_core::spent::{RequestKey, Scope, Use};
-use dlock_core::state::hold::Did;
-use dlock_core::state::resource::Resource;
-use dlock_core::time::LeaseInstant;
+use dlock_core::value::hold::Did;
+use dlock_core::value::resource::Resource;
+use dlock_core::value::spent::{RequestKey, Scope, Use};
 use dlock_wire::names;
 
 /// A request with its strings.

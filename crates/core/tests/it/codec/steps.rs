@@ -2,18 +2,18 @@
 
 use super::random::Random;
 use super::shown;
-use dlock_core::bytes::Owner;
-use dlock_core::ids::{HoldId, KeyId};
-use dlock_core::kind::Kind;
-use dlock_core::queues::waiter::WaitRequest;
+use dlock_core::base::bytes::Owner;
+use dlock_core::base::ids::{HoldId, KeyId};
+use dlock_core::base::kind::Kind;
+use dlock_core::base::time::{Instant, LeaseInstant};
 use dlock_core::record::{self, Clocks, DecodeError, Level, Replayed, StepInfo};
-use dlock_core::state::fair::QueueEntry;
-use dlock_core::state::hold::Hold;
-use dlock_core::state::holds::Holds;
-use dlock_core::state::latch::Latch;
-use dlock_core::state::lock::Lock;
-use dlock_core::state::resource::{Body, Resource};
-use dlock_core::time::{Instant, LeaseInstant};
+use dlock_core::value::fair::QueueEntry;
+use dlock_core::value::hold::Hold;
+use dlock_core::value::holds::Holds;
+use dlock_core::value::latch::Latch;
+use dlock_core::value::lock::Lock;
+use dlock_core::value::resource::{Body, Resource};
+use dlock_core::value::wait_request::WaitRequest;
 use dlock_wire::names;
 use std::sync::Arc;
 

@@ -2,19 +2,19 @@
 
 use super::random::Random;
 use super::{CLOCKS, NOW, encoded, shown};
-use dlock_core::bytes::Owner;
-use dlock_core::ids::{ALONE, HoldId, KeyId};
-use dlock_core::kind::Kind;
-use dlock_core::queues::waiter::WaitRequest;
+use dlock_core::base::bytes::Owner;
+use dlock_core::base::ids::{ALONE, HoldId, KeyId};
+use dlock_core::base::kind::Kind;
+use dlock_core::base::time::LeaseInstant;
 use dlock_core::record::{self, Clocks, Level, Replayed, StepInfo};
-use dlock_core::state::fair::{Fair, QueueEntry};
-use dlock_core::state::hold::{Binding, Did, Hold, Notify, Unclaimed};
-use dlock_core::state::latch::Latch;
-use dlock_core::state::lock::Lock;
-use dlock_core::state::resource::{Body, Ending, Resource};
-use dlock_core::state::rw::RwLock;
-use dlock_core::state::semaphore::Semaphore;
-use dlock_core::time::LeaseInstant;
+use dlock_core::value::fair::{Fair, QueueEntry};
+use dlock_core::value::hold::{Binding, Did, Hold, Notify, Unclaimed};
+use dlock_core::value::latch::Latch;
+use dlock_core::value::lock::Lock;
+use dlock_core::value::resource::{Body, Ending, Resource};
+use dlock_core::value::rw::RwLock;
+use dlock_core::value::semaphore::Semaphore;
+use dlock_core::value::wait_request::WaitRequest;
 use dlock_wire::names;
 use std::sync::Arc;
 

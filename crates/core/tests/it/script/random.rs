@@ -4,11 +4,11 @@
 
 use super::{BASE_US, Table};
 use crate::support::{MS, World};
+use dlock_core::base::key::Key;
 use dlock_core::events::tick::Progress;
-use dlock_core::key::Key;
-use dlock_core::regime::Gate;
-use dlock_core::settings::Settings;
-use dlock_core::store::{Lookup, Store};
+use dlock_core::ports::store::{Lookup, Store};
+use dlock_core::tables::regime::Gate;
+use dlock_core::tables::settings::Settings;
 use dlock_testing::Dice;
 
 /// Histories; each has another seed.

@@ -1,9 +1,9 @@
 //! What reading commands show, as tables write it.
 
 use super::{Table, number};
-use dlock_core::kind::Kind;
+use dlock_core::base::kind::Kind;
 use dlock_core::machine::Fact;
-use dlock_core::turn::Caller;
+use dlock_core::ports::turn::Caller;
 use dlock_core::view;
 use dlock_wire::permit;
 use dlock_wire::reply::{HolderInfo, Info, LockInfo, LogToken, PermitInfo, RwInfo};

@@ -3,9 +3,9 @@
 use super::{OWNERS, Simulation};
 use crate::model::{Answer, Counters, Family, KEYS, Model, Out};
 use crate::support::{Seen, World};
-use dlock_core::effects::Outcome;
-use dlock_core::key::Key;
-use dlock_core::kind::Kind;
+use dlock_core::base::key::Key;
+use dlock_core::base::kind::Kind;
+use dlock_core::ports::effects::Outcome;
 use dlock_core::view;
 use dlock_wire::reply::Info;
 

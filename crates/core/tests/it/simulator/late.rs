@@ -2,11 +2,11 @@
 //! first one, or `SPENT`.
 
 use crate::support::{Digest, MS, World};
-use dlock_core::effects::Outcome;
-use dlock_core::key::Key;
-use dlock_core::regime::Gate;
-use dlock_core::settings::Settings;
-use dlock_core::turn::Caller;
+use dlock_core::base::key::Key;
+use dlock_core::ports::effects::Outcome;
+use dlock_core::ports::turn::Caller;
+use dlock_core::tables::regime::Gate;
+use dlock_core::tables::settings::Settings;
 use dlock_testing::Dice;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::Request;

@@ -4,9 +4,9 @@ use super::compare::lossy;
 use super::{CONNECTIONS, IDS, OWNERS, Simulation, UNIT_MS};
 use crate::model::{Family, KEYS, Model};
 use crate::support::{Saved, World};
-use dlock_core::key::Key;
-use dlock_core::regime::Gate;
-use dlock_core::turn::Caller;
+use dlock_core::base::key::Key;
+use dlock_core::ports::turn::Caller;
+use dlock_core::tables::regime::Gate;
 use dlock_testing::Dice;
 use dlock_wire::request::{
     Acquire, AwaitEnd, Cancel, Channel, Fence, LockFamily, LockOp, Mode, OneKey, Op, Release,

@@ -1,13 +1,13 @@
 //! Keys in a sorted list, and the part of them that a replica must have, too.
 
-use dlock_core::events::lost::Lost;
-use dlock_core::key::{Key, Swap};
-use dlock_core::kind::Kind;
+use dlock_core::base::key::{Key, Swap};
+use dlock_core::base::kind::Kind;
+use dlock_core::base::shares::User;
+use dlock_core::ports::lost::Lost;
+use dlock_core::ports::store::{Lookup, Reach, Store};
 use dlock_core::record;
-use dlock_core::shares::User;
-use dlock_core::spent::Prints;
-use dlock_core::state::resource::{Body, Resource};
-use dlock_core::store::{Lookup, Reach, Store};
+use dlock_core::value::resource::{Body, Resource};
+use dlock_core::value::spent::Prints;
 
 /// Database and name of a key.
 pub type Id = (u32, Vec<u8>);

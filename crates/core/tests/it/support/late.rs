@@ -2,7 +2,7 @@
 
 use super::keys::own;
 use super::{Seen, World};
-use dlock_core::key::{Key, Swap};
+use dlock_core::base::key::{Key, Swap};
 use dlock_core::machine::{Fact, ServerEvent};
 
 impl World {

@@ -2,19 +2,19 @@
 
 use super::keys::{Id, own, slot_of};
 use super::{Seen, World};
-use dlock_core::effects::Effects;
+use dlock_core::base::ids::WaiterId;
+use dlock_core::base::key::{Key, Swap};
+use dlock_core::base::time::{Instant, LeaseInstant, Now};
 use dlock_core::events::diverged::{NO_KEY, Source};
-use dlock_core::events::lost::Lost;
 use dlock_core::events::tick::Progress;
-use dlock_core::key::{Key, Swap};
 use dlock_core::machine::{Fact, Machine, ServerEvent};
-use dlock_core::queues::waiter::WaiterId;
+use dlock_core::ports::effects::Effects;
+use dlock_core::ports::lost::Lost;
+use dlock_core::ports::store::{Lookup, Store};
+use dlock_core::ports::turn::Turn;
 use dlock_core::record::{self, Clocks, Level};
-use dlock_core::regime::Gate;
-use dlock_core::state::resource::Resource;
-use dlock_core::store::{Lookup, Store};
-use dlock_core::time::{Instant, LeaseInstant, Now};
-use dlock_core::turn::Turn;
+use dlock_core::tables::regime::Gate;
+use dlock_core::value::resource::Resource;
 
 /// [`drain_some`], or nothing: then the tick does all the work, as after very many events.
 pub type AfterEvents = fn(&mut Machine, &mut Turn<'_>);

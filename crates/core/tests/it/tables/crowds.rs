@@ -1,13 +1,13 @@
 //! Very many waiters and holds with the default settings: each step, and each tick after it, does a portion.
 
 use crate::support::{MS, World};
-use dlock_core::effects::{Effects, Outcome};
+use dlock_core::base::key::Key;
 use dlock_core::events::tick::Progress;
-use dlock_core::key::Key;
 use dlock_core::machine::{Fact, ServerEvent};
-use dlock_core::regime::Gate;
-use dlock_core::settings::Settings;
-use dlock_core::turn::{Caller, Turn};
+use dlock_core::ports::effects::{Effects, Outcome};
+use dlock_core::ports::turn::{Caller, Turn};
+use dlock_core::tables::regime::Gate;
+use dlock_core::tables::settings::Settings;
 use dlock_wire::permit::PermitId;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{

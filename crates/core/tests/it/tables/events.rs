@@ -1,13 +1,13 @@
 //! Events that the server reports late, very many at a time: they serve one portion together, and the tick the rest.
 
 use crate::support::{MS, World, drain_some};
-use dlock_core::effects::{Effects, Outcome};
+use dlock_core::base::key::Key;
 use dlock_core::events::tick::Progress;
-use dlock_core::key::Key;
 use dlock_core::machine::{Fact, Machine, ServerEvent};
-use dlock_core::regime::Gate;
-use dlock_core::settings::Settings;
-use dlock_core::turn::{Caller, Turn};
+use dlock_core::ports::effects::{Effects, Outcome};
+use dlock_core::ports::turn::{Caller, Turn};
+use dlock_core::tables::regime::Gate;
+use dlock_core::tables::settings::Settings;
 use dlock_wire::permit::PermitId;
 use dlock_wire::request::{Acquire, LockFamily, LockOp, Op};
 

@@ -1,12 +1,12 @@
 //! Work that no call waits for does not delay a due hand-over, and other databases cost nothing.
 
 use crate::support::{MS, Seen, World};
+use dlock_core::base::key::Key;
 use dlock_core::events::tick::Progress;
-use dlock_core::key::Key;
 use dlock_core::machine::ServerEvent;
-use dlock_core::regime::Gate;
-use dlock_core::settings::Settings;
-use dlock_core::turn::Caller;
+use dlock_core::ports::turn::Caller;
+use dlock_core::tables::regime::Gate;
+use dlock_core::tables::settings::Settings;
 use dlock_wire::request::{Acquire, Channel, LockFamily, LockOp, Op, SemAcquire, SemInit, SemOp};
 
 const MANY: u32 = 600;

@@ -2,11 +2,11 @@
 
 use crate::script::{run_as_here, run_both_here, run_here};
 use crate::support::{MS, World};
-use dlock_core::key::Key;
-use dlock_core::kind::Kind;
-use dlock_core::observe::histogram::Histogram;
-use dlock_core::settings::Settings;
-use dlock_core::turn::Caller;
+use dlock_core::base::key::Key;
+use dlock_core::base::kind::Kind;
+use dlock_core::ports::turn::Caller;
+use dlock_core::tables::histogram::Histogram;
+use dlock_core::tables::settings::Settings;
 use dlock_wire::reply::LogEvent;
 use dlock_wire::request::{Op, Request};
 use dlock_wire::table::COMMANDS;
@@ -416,7 +416,7 @@ fn readers_that_are_broken_in_portions_are_logged_and_counted() {
     }
     world.at(40 * MS);
     call(&mut world, &[b"DRW.BREAK", b"k"]);
-    world.tick(dlock_core::regime::Gate::Open);
+    world.tick(dlock_core::tables::regime::Gate::Open);
     let log = &world.machine.tables().log;
     let broken: Vec<_> = log.newest().filter(|entry| entry.event == LogEvent::Broken).collect();
     assert_eq!(broken.len(), 100);

@@ -3,13 +3,13 @@
 
 use crate::script::run_as;
 use crate::support::{MS, World};
-use dlock_core::effects::Outcome;
+use dlock_core::base::key::Key;
+use dlock_core::base::time::LeaseInstant;
 use dlock_core::events::tick::Progress;
-use dlock_core::key::Key;
-use dlock_core::regime::Gate;
-use dlock_core::settings::Settings;
-use dlock_core::time::LeaseInstant;
-use dlock_core::turn::Caller;
+use dlock_core::ports::effects::Outcome;
+use dlock_core::ports::turn::Caller;
+use dlock_core::tables::regime::Gate;
+use dlock_core::tables::settings::Settings;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{
     Acquire, Channel, LockFamily, LockOp, Mode, Op, RwAcquire, RwBreak, RwOp, SemAcquire, SemInit,

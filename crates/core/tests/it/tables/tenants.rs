@@ -1,11 +1,11 @@
 //! What one ACL user does to the others of a server.
 
 use crate::support::{MS, Seen, World};
-use dlock_core::effects::Outcome;
-use dlock_core::regime::Gate;
-use dlock_core::settings::Settings;
-use dlock_core::shares::User;
-use dlock_core::turn::Caller;
+use dlock_core::base::shares::User;
+use dlock_core::ports::effects::Outcome;
+use dlock_core::ports::turn::Caller;
+use dlock_core::tables::regime::Gate;
+use dlock_core::tables::settings::Settings;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Acquire, Cancel, EndAbsent, LockFamily, LockOp, OneKey, Op, Release};
 

@@ -4,8 +4,8 @@ use super::driver::Driver;
 use crate::script::BASE_US;
 use crate::script::random::{self, Mode, State};
 use crate::support::MS;
-use dlock_core::queues::waiter::{WaitState, Waiter};
-use dlock_core::time::Instant;
+use dlock_core::base::time::Instant;
+use dlock_core::tables::queues::waiter::{WaitState, Waiter};
 use dlock_testing::Dice;
 
 const ROWS: usize = 40;

@@ -1,15 +1,15 @@
 //! Calls for several keys, each of which becomes grantable through the one before.
 
 use crate::support::{Keys, MS, WALL_US};
-use dlock_core::effects::{Effects, Outcome};
+use dlock_core::base::hash::HashKeys;
+use dlock_core::base::time::{Instant, Now};
 use dlock_core::events::tick::Progress;
 use dlock_core::invariants::broken_invariant;
 use dlock_core::machine::{Fact, Machine};
-use dlock_core::queues::waiter::HashKeys;
-use dlock_core::regime::Gate;
-use dlock_core::settings::Settings;
-use dlock_core::time::{Instant, Now};
-use dlock_core::turn::{Caller, Turn};
+use dlock_core::ports::effects::{Effects, Outcome};
+use dlock_core::ports::turn::{Caller, Turn};
+use dlock_core::tables::regime::Gate;
+use dlock_core::tables::settings::Settings;
 use dlock_wire::permit::PermitId;
 use dlock_wire::request::{Acquire, LockFamily, LockOp, MAcquire, MultiOp, Op};
 

@@ -2,8 +2,8 @@
 
 use super::run;
 use crate::support::{MS, World};
-use dlock_core::settings::Settings;
-use dlock_core::turn::Caller;
+use dlock_core::ports::turn::Caller;
+use dlock_core::tables::settings::Settings;
 use dlock_wire::request::{Give, Op, SemInit, SemOp, Take};
 
 #[test]

@@ -1,0 +1,83 @@
+//! Bindings of holds to connections.
+use crate::base::ids::{HoldRef, KeyId};
+use crate::base::time::{LeaseInstant, Millis};
+use crate::tables::Tables;
+use crate::tables::connection::Connections;
+use crate::tables::in_force::orphan_lease;
+use crate::value::hold::{Binding, Hold, NO_CLIENT};
+use crate::value::resource::Resource;
+
+impl Tables {
+    /// Notes the bindings of a resource that just got its entry. A replica knows no connections: its values may name
+    /// connections that this server had as a primary.
+    pub(crate) fn bind_all(&mut self, resource: &Resource) {
+        if !self.regime.is_primary() {
+            return;
+        }
+        for (id, hold) in resource.holds() {
+            if hold.bound_to() != NO_CLIENT {
+                self.connections.bind(hold.bound_to(), self.leases.hold_ref(resource.key_id, id));
+            }
+        }
+    }
+
+    /// MOVE brought a value from another home: its bindings follow.
+    pub(crate) fn rebind(&mut self, home: u32, resource: &Resource) {
+        for (id, hold) in resource.holds() {
+            self.connections.unbind_hold(HoldRef { home, key: resource.key_id, id }, hold);
+        }
+        self.bind_all(resource);
+    }
+
+    /// Binds a hold to a connection, or moves its binding there.
+    pub(crate) fn bind(&mut self, hold_ref: HoldRef, hold: &mut Hold, ms: Millis, client: u64) {
+        self.connections.unbind_hold(hold_ref, hold);
+        let binding = Binding { ms, client, is_shortened: false, orphan_until: None };
+        hold.extras_mut().binding = Some(binding);
+        if hold_ref.key != KeyId::NONE && client != NO_CLIENT {
+            self.connections.bind(client, hold_ref);
+        }
+    }
+
+    /// Moves the binding of a hold to the connection that claims it or repeats a call. If the call names a time, the
+    /// binding gets it as `ms`. A hold without a binding gets none from a call without BIND.
+    pub(crate) fn follow(
+        &mut self,
+        hold_ref: HoldRef,
+        hold: &mut Hold,
+        ms: Option<Millis>,
+        client: u64,
+    ) {
+        if let Some(ms) = ms.or(hold.binding().map(|binding| binding.ms))
+            && client != NO_CLIENT
+        {
+            self.bind(hold_ref, hold, ms, client);
+        }
+    }
+}
+
+impl Connections {
+    pub(crate) fn unbind_hold(&mut self, hold_ref: HoldRef, hold: &Hold) {
+        let client = hold.bound_to();
+        if hold_ref.key != KeyId::NONE && client != NO_CLIENT {
+            self.unbind(client, hold_ref);
+        }
+    }
+}
+
+/// The connection of a bound hold is not here any more, through no fault of the holder: the hold has a grace in which
+/// it can be bound again.
+pub(crate) fn orphan(hold: &mut Hold, from: LeaseInstant, grace_ms: Millis) {
+    let deadline = hold.deadline;
+    let Some(extras) = &mut hold.extras else { return };
+    if let Some(unclaimed) = &mut extras.unclaimed {
+        unclaimed.client = NO_CLIENT;
+    }
+    if let Some(binding) = &mut extras.binding {
+        let until = from + orphan_lease(*binding, grace_ms);
+        binding.client = NO_CLIENT;
+        binding.orphan_until = Some(until);
+        binding.is_shortened = until < deadline;
+        hold.deadline = deadline.min(until);
+    }
+}

@@ -1,0 +1,229 @@
+//! Grants: the only file in which a hold begins.
+//!
+//! The caller gets what is free at once ([`Step::grant_caller`]), a waiter what a hand-off finds for it
+//! ([`Step::grant_waiter`]), and a call for several keys all of them in one step (`groups::grant_all`). Each hold
+//! gets its name in [`Step::name_hold`] and begins in [`begin_hold`]. A TAKE gets permits without a hold.
+
+use crate::base::bytes::Owner;
+use crate::base::ids::{ALONE, HoldId, HoldRef, KeyId, WaiterSlot};
+use crate::base::kind::Kind;
+use crate::base::time::Millis;
+use crate::ports::answers::{granted, grants_are_closed, tokens_used_up};
+use crate::ports::effects::{Event, Outcome};
+use crate::ports::subject::subject;
+use crate::step::Step;
+use crate::step::observe::token_of;
+use crate::step::requests::{Asks, Call};
+use crate::step::terms::Terms;
+use crate::tables::Tables;
+use crate::tables::pending::in_flight::{Given, Part, Taken};
+use crate::tables::queues::waiter::{WaitState, Waiter};
+use crate::tables::settings::Settings;
+use crate::value::hold::{Did, Hold, Unclaimed};
+use crate::value::resource::{Body, Resource};
+use crate::value::spent::Use;
+use crate::value::wait_request::Demand;
+use dlock_wire::message;
+use dlock_wire::reply::LogToken;
+use dlock_wire::request::Mode;
+
+/// The id of a new hold, and its fencing token; permits have no token.
+#[derive(Clone, Copy)]
+struct Name {
+    id: HoldId,
+    token: u64,
+}
+
+impl Step<'_> {
+    /// Names a new hold. Every hold gets its name here, so no hold begins while grants are closed. An error if they are
+    /// closed, or if the tokens are used up.
+    fn name_hold(&mut self, demand: Demand) -> Result<Name, Outcome> {
+        if !self.tables.regime.may_grant(self.now.mono) {
+            debug_assert!(false, "a grant while grants are closed");
+            return Err(grants_are_closed());
+        }
+        if let Demand::Permits { id, .. } = demand {
+            return Ok(Name { id: HoldId::from_be_bytes(id), token: 0 });
+        }
+        let token = self.tables.tokens.take(self.now.wall_us).ok_or_else(tokens_used_up)?;
+        let id = if demand == Demand::Rw(Mode::Read) { HoldId::from(token) } else { ALONE };
+        Ok(Name { id, token })
+    }
+
+    /// A new hold with these terms.
+    fn new_hold(&mut self, key_id: KeyId, name: Name, terms: Terms<'_>) -> Hold {
+        let count = if let Demand::Permits { count, .. } = terms.demand { count } else { 1 };
+        let mut hold = Hold {
+            owner: Owner::from(terms.owner),
+            token: name.token,
+            deadline: self.lease + terms.lease_ms,
+            lease_ms: terms.lease_ms,
+            since: self.now.mono,
+            count,
+            answers: 0,
+            extras: None,
+        };
+        hold.remember(terms.reqid, Did::Acquire);
+        self.tables.apply_options(self.tables.leases.hold_ref(key_id, name.id), &mut hold, terms);
+        hold
+    }
+}
+
+impl Tables {
+    /// Applies the options of a call to a hold: label, channel, binding.
+    pub(crate) fn apply_options(&mut self, hold_ref: HoldRef, hold: &mut Hold, terms: Terms<'_>) {
+        if let Some(label) = terms.label.filter(|label| !label.is_empty() || hold.extras.is_some())
+        {
+            hold.extras_mut().label = label.into();
+        }
+        hold.set_notify(terms.notify, terms.reqid);
+        if let Some(ms) = terms.bind_ms {
+            self.bind(hold_ref, hold, ms, terms.client);
+        }
+    }
+}
+
+impl Step<'_> {
+    /// Grants to the caller what is free. The caller of this function updates the counters.
+    pub(crate) fn grant_caller(&mut self, resource: &mut Resource, terms: Terms<'_>) -> Outcome {
+        let demand = terms.demand;
+        let name = match self.name_hold(demand) {
+            Ok(name) => name,
+            Err(fault) => return fault,
+        };
+        let hold = self.new_hold(resource.key_id, name, terms);
+        begin_hold(self, resource, name.id, hold);
+        if let Some(queue) = self.overtakes {
+            self.tables.waits.note_holders(queue, resource, false);
+        }
+        granted(name.id, name.token, demand)
+    }
+
+    /// Grants to a waiter what it waits for; to an ANYACQUIRE, this key.
+    pub(crate) fn grant_waiter(&mut self, resource: &mut Resource, slot: WaiterSlot) {
+        let Some(demand) = self.tables.waits.get(slot).map(|waiter| waiter.ask.demand) else {
+            return;
+        };
+        if let Demand::Taken(n) = demand {
+            self.grant_taken(resource, slot, n);
+            return;
+        }
+        let name = match self.name_hold(demand) {
+            Ok(name) => name,
+            Err(fault) => return self.refuse_waiter(slot, &fault),
+        };
+        let Name { id, token } = name;
+        let takes_any = self.tables.waits.get(slot).is_some_and(Waiter::is_grouped);
+        let Some(waiter) = self.tables.remove_waiter(slot) else { return };
+        let mut hold = self.new_hold(resource.key_id, name, waiter.terms());
+        let outcome = if takes_any {
+            Outcome::Granted { key: self.key.name.to_vec(), token }
+        } else {
+            granted(id, token, demand)
+        };
+        if Some(waiter.id) == self.own_waiter {
+            self.answer = Some(outcome);
+            self.tables.counters.grants_at_once += 1;
+            // An owner that was skipped without a connection has waited since its first call.
+            if waiter.since < self.now.mono {
+                self.observe_grant(resource.kind(), &waiter.entry, token_of(id, token));
+            }
+        } else {
+            self.tables.counters.grants_after_waiting += 1;
+            self.observe_grant(resource.kind(), &waiter.entry, token_of(id, token));
+            if waiter.wait_state.is_parked() {
+                self.fx.wake(waiter.id, outcome);
+                let given = Given::Hold { id, token, how: Taken::New };
+                self.tables.send(&waiter, [Part::new(resource.kind(), self.key, given)].into());
+            } else {
+                self.leave_unclaimed(&waiter, id, &mut hold);
+            }
+        }
+        begin_hold(self, resource, id, hold);
+    }
+
+    /// Grants to a queue entry without a blocked call: the grant stays unclaimed, and a message tells the owner.
+    fn leave_unclaimed(&mut self, waiter: &Waiter, id: HoldId, hold: &mut Hold) {
+        let claim_ms = self.tables.settings.claim_ms(waiter.ask.queue_ms);
+        let end = self.lease + claim_ms;
+        hold.extras_mut().unclaimed = Some(Unclaimed { client: waiter.client, claim_ms });
+        hold.deadline = match waiter.wait_state {
+            WaitState::Disconnected { until } => end.min(until),
+            WaitState::Blocked { .. } | WaitState::GroupMember | WaitState::Connected => end,
+        };
+        if let Some(subject) = subject(id, hold) {
+            self.fx.message(message::Event::Granted, self.key, subject);
+        }
+    }
+}
+
+impl Step<'_> {
+    /// A call for several keys is first at one of them. Returns `true` if it left the queue.
+    pub(crate) fn grant_member(&mut self, resource: &mut Resource, slot: WaiterSlot) -> bool {
+        let Some(waiter) = self.tables.waits.get(slot) else { return true };
+        if self.tables.waits.group(waiter.group).is_some_and(|group| group.takes_any) {
+            self.grant_waiter(resource, slot);
+            return true;
+        }
+        let call = self.tables.waits.leader(waiter).id;
+        if self.tables.waits.set_grantable(slot, true) {
+            self.tables.pending.ready_groups.push_back(call);
+        }
+        false
+    }
+}
+
+impl Settings {
+    /// Time in which a grant must be claimed, in milliseconds. (An entry of a fair lock without QUEUE lasts its grace.)
+    pub(crate) fn claim_ms(&self, queue_ms: Option<Millis>) -> Millis {
+        queue_ms.unwrap_or(self.fair_grace_ms).min(self.claim_ms)
+    }
+}
+
+impl Step<'_> {
+    /// Whether another call has carried out the request of a waiting TAKE.
+    pub(crate) fn has_been_taken(&self, waiter: &Waiter) -> bool {
+        matches!(waiter.ask.demand, Demand::Taken(_))
+            && self.taken_by(waiter.ask.request.as_deref()).is_some()
+    }
+
+    /// Grants a waiting TAKE, also if another call with its request id was carried out meanwhile.
+    fn grant_taken(&mut self, resource: &mut Resource, slot: WaiterSlot, n: u32) {
+        let Some(waiter) = self.tables.remove_waiter(slot) else { return };
+        let request = waiter.ask.request.as_deref();
+        let call = Call::without_owner(request, Asks::Take(n));
+        let known = self.taken_by(request);
+        let is_repeat = known.is_some();
+        if known.is_some_and(|used| !call.asks.may_copy(used)) {
+            if waiter.wait_state.is_parked() {
+                self.fx.wake(waiter.id, call.misused(self.key));
+            }
+            return;
+        }
+        if is_repeat {
+            self.tables.in_flight.taken_again(self.key, request);
+        } else {
+            let Body::Semaphore(semaphore) = &mut resource.body else { return };
+            semaphore.taken += n;
+            self.spend(call, Use::Taken(n));
+            self.dirty = true;
+            self.granted = true;
+            self.fx.note(self.key, Event::Acquire);
+        }
+        self.fx.wake(waiter.id, Outcome::Taken);
+        if !is_repeat {
+            self.tables.counters.grants_after_waiting += 1;
+            self.observe_grant(Kind::Semaphore, &waiter.entry, LogToken::None);
+            self.tables
+                .send(&waiter, [Part::new(Kind::Semaphore, self.key, Given::Taken(n))].into());
+        }
+    }
+}
+
+/// The hold begins.
+fn begin_hold(step: &mut Step<'_>, resource: &mut Resource, id: HoldId, hold: Hold) {
+    resource.put_hold(id, hold);
+    step.dirty = true;
+    step.granted = true;
+    step.fx.note(step.key, Event::Acquire);
+}

@@ -1,0 +1,253 @@
+//! Hand-off: grants to waiters.
+
+use crate::base::ids::{QueueId, WaiterSlot};
+use crate::base::kind::Kind;
+use crate::ports::answers::too_wide;
+use crate::ports::effects::Outcome;
+use crate::step::Step;
+use crate::step::giving_up::GivesUp;
+use crate::tables::Tables;
+use crate::tables::queues::waiter::{WaitState, Waiter};
+use crate::value::lock::Lock;
+use crate::value::resource::{Body, Resource};
+use crate::value::wait_request::Demand;
+use alloc::string::String;
+use alloc::vec::Vec;
+use dlock_wire::reply::ErrorCode;
+
+/// Whether a key can grant a demand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It can be granted now.
+    Yes,
+    /// Not now.
+    No,
+    /// Never: the text of the `LIMIT` error.
+    Never(String),
+}
+
+impl Step<'_> {
+    /// Hands the resource off to the waiters that it now admits, in order of service.
+    pub(crate) fn hand_off(&mut self, resource: &mut Resource) {
+        let kind = resource.kind();
+        let is_lock = matches!(kind, Kind::Lock | Kind::Fair);
+        if is_lock && !matches!(resource.lock(), Lock::Free) {
+            if matches!(resource.lock(), Lock::Closed { .. }) {
+                self.note_holders(resource);
+            }
+            return;
+        }
+        let Some(queue) = self.tables.waits.queue_of(self.key) else { return };
+        if !self.tables.regime.may_grant(self.now.mono) {
+            // Deadlock searches must not take the owner that released it for its holder.
+            self.tables.waits.note_holders(queue, resource, false);
+            // After a quarantine the machine checks all queues.
+            if !self.tables.regime.accepts_writes() {
+                self.tables.waits.mark_dirty(queue);
+            }
+            return;
+        }
+        if self.tables.waits.queue(queue).is_some_and(|queue| queue.kind != kind) {
+            self.tables.reject_as_wrong_type(queue, self.fx);
+            return;
+        }
+        self.hand_off_to(queue, resource);
+        if let Body::Semaphore(semaphore) = &resource.body
+            && semaphore.capacity > 0
+        {
+            self.refuse_wide(queue, semaphore.capacity);
+        }
+        self.tables.waits.note_holders(queue, resource, false);
+    }
+
+    /// Tells the queue of a key, if there is one, its current holders.
+    pub(crate) fn note_holders(&mut self, resource: &Resource) {
+        if let Some(queue) = self.tables.waits.queue_of(self.key) {
+            self.tables.waits.note_holders(queue, resource, false);
+        }
+    }
+
+    fn hand_off_to(&mut self, queue: QueueId, resource: &mut Resource) {
+        let is_lock = matches!(resource.kind(), Kind::Lock | Kind::Fair);
+        let may_be_silent = lapses_are_left(self, resource);
+        let (mut served, mut passed) = (0, WaiterSlot::NONE);
+        while !is_lock || matches!(resource.lock(), Lock::Free) {
+            if served == self.tables.wide_at_once {
+                // The tick continues with the rest. New calls cannot overtake these waiters: they are in front.
+                self.tables.waits.mark_dirty(queue);
+                return;
+            }
+            served += 1;
+            self.served += 1;
+            let Some(slot) = self.tables.first_behind(queue, &mut passed) else { return };
+            let Some(waiter) = self.tables.waits.get(slot) else { return };
+            let leader = self.tables.waits.leader(waiter);
+            let (wait_state, call) = (leader.wait_state, leader.id.slot());
+            if self.process_disconnect_of(resource, call) {
+                // It may have put a waiter back in front.
+                passed = WaiterSlot::NONE;
+                continue;
+            }
+            if wait_state.is_over(self.now.mono, self.lease) {
+                self.end_wait(resource, slot, call, wait_state);
+                continue;
+            }
+            if may_be_silent && wait_state == WaitState::Connected {
+                // Its connection may be the holder of an expired grant that is not ended yet.
+                self.tables.waits.mark_dirty(queue);
+                return;
+            }
+            let Some(waiter) = self.tables.waits.get(slot) else { continue };
+            if self.has_been_taken(waiter) {
+                self.grant_waiter(resource, slot);
+                continue;
+            }
+            let (owner, demand, is_grouped) =
+                (waiter.owner.clone(), waiter.ask.demand, waiter.is_grouped());
+            match self.verdict(resource, &owner, demand) {
+                Verdict::No => return,
+                Verdict::Never(text) => {
+                    self.refuse_waiter(slot, &Outcome::fault(ErrorCode::Limit, text));
+                }
+                Verdict::Yes if is_grouped => {
+                    if !self.grant_member(resource, slot) {
+                        return;
+                    }
+                }
+                Verdict::Yes => self.grant_waiter(resource, slot),
+            }
+        }
+    }
+
+    /// The wait in `slot` is over, though no alarm has ended it yet. `call`: the waiter of its blocked call.
+    fn end_wait(
+        &mut self,
+        resource: &Resource,
+        slot: WaiterSlot,
+        call: WaiterSlot,
+        wait_state: WaitState,
+    ) {
+        if let WaitState::Disconnected { .. } = wait_state {
+            self.observe_giving_up_here(resource, slot, GivesUp::Lapsed);
+            self.tables.remove_waiter(slot);
+        } else {
+            self.observe_giving_up_here(resource, call, GivesUp::TimedOut);
+            self.tables.time_out(call, self.fx);
+        }
+    }
+}
+
+impl Tables {
+    /// The first waiter of a queue that counts.
+    pub(crate) fn first_in(&self, queue: QueueId) -> Option<WaiterSlot> {
+        let mut walk = self.waits.walk(queue);
+        walk.find(|(_, waiter)| self.counts(waiter)).map(|(slot, _)| slot)
+    }
+
+    /// The first waiter that counts behind the one in `passed`, which becomes the last one in front of it that does
+    /// not. Clients that died can leave thousands of waiters behind: a hand-off to many passes them once.
+    fn first_behind(&self, queue: QueueId, passed: &mut WaiterSlot) -> Option<WaiterSlot> {
+        for (slot, waiter) in self.waits.walk_behind(queue, *passed) {
+            if self.counts(waiter) {
+                return Some(slot);
+            }
+            *passed = slot;
+        }
+        None
+    }
+
+    /// Whether a waiter counts: it can be granted something, and those behind it have to wait for it.
+    ///
+    /// | The waiter | in a queue of DFAIR | in another queue |
+    /// |---|---|---|
+    /// | a blocked call, for one key or several | counts | counts |
+    /// | a place, its connection is open | counts | counts |
+    /// | the same, but its connection let a grant end unclaimed | not until its next call | not until its next call |
+    /// | a place, its connection is closed | counts until its grace ends | not until its owner asks again |
+    ///
+    /// A wait that is over counts until the timer or the hand-off ends it.
+    pub(crate) fn counts(&self, waiter: &Waiter) -> bool {
+        !self.waits.is_deserted(waiter)
+            && (waiter.wait_state != WaitState::Connected
+                || !self.connections.is_unresponsive(waiter.client))
+    }
+}
+
+impl Step<'_> {
+    /// Whether the key itself admits the demand of `owner`. A missing semaphore is made if a waiter of the queue asked
+    /// for that.
+    pub(crate) fn verdict(
+        &mut self,
+        resource: &mut Resource,
+        owner: &[u8],
+        demand: Demand,
+    ) -> Verdict {
+        let is_open = match (&mut resource.body, demand) {
+            (Body::Lock(lock), _) => matches!(lock, Lock::Free),
+            (Body::Fair(fair), _) => matches!(fair.lock, Lock::Free),
+            (Body::Rw(rw), Demand::Rw(mode)) => rw.admits(owner, mode),
+            (Body::Semaphore(semaphore), Demand::Permits { count: n, .. } | Demand::Taken(n)) => {
+                if semaphore.capacity == 0
+                    && self.tables.regime.may_grant(self.now.mono)
+                    && let Some(limit) = self.limit_of_queue()
+                {
+                    semaphore.capacity = limit;
+                    semaphore.is_passing = true;
+                    self.dirty = true;
+                }
+                if semaphore.capacity > 0 && n > semaphore.capacity {
+                    return Verdict::Never(too_wide(self.key.name, n, semaphore.capacity));
+                }
+                semaphore.capacity > 0 && semaphore.available() >= i64::from(n)
+            }
+            (Body::Rw(_) | Body::Semaphore(_) | Body::Latch(_), _) => false,
+        };
+        if is_open { Verdict::Yes } else { Verdict::No }
+    }
+
+    /// The size given by the first waiter that would make a semaphore.
+    fn limit_of_queue(&self) -> Option<u32> {
+        let queue = self.tables.waits.queue_of(self.key)?;
+        self.tables.waits.queue(queue).filter(|queue| queue.makers() > 0)?;
+        let mut present = self.tables.waits.walk(queue).map(|(_, waiter)| waiter);
+        present.find_map(|waiter| match waiter.ask.demand {
+            Demand::Permits { limit, .. } if !self.tables.waits.is_deserted(waiter) => limit,
+            _ => None,
+        })
+    }
+
+    /// A demand of a waiter can never be granted: a blocked call gets the reason, a queue entry without a call is
+    /// removed.
+    pub(crate) fn refuse_waiter(&mut self, slot: WaiterSlot, why: &Outcome) {
+        let Some(waiter) = self.tables.remove_waiter(slot) else { return };
+        if Some(waiter.id) == self.own_waiter {
+            self.answer = Some(why.clone());
+        } else if waiter.wait_state.is_parked() {
+            self.fx.wake(waiter.id, why.clone());
+        }
+    }
+}
+
+/// Whether a later portion still has to end expired holds of the key: some may be unclaimed grants.
+fn lapses_are_left(step: &Step<'_>, resource: &Resource) -> bool {
+    resource.others().is_some_and(|holds| {
+        holds.has_unclaimed() && holds.first_end().is_some_and(|(at, _)| at <= step.lease)
+    })
+}
+
+impl Step<'_> {
+    /// Answers `LIMIT` to waiters that ask for more than there are: to some now, and to the others in the tick.
+    pub(crate) fn refuse_wide(&mut self, queue: QueueId, capacity: u32) {
+        let found = self.tables.waits.queue(queue);
+        let found = found.into_iter().flat_map(|queue| queue.wider_than(capacity));
+        let mut wide: Vec<(u32, WaiterSlot)> = found.take(self.tables.wide_at_once).collect();
+        wide.sort_by_key(|&(_, slot)| self.tables.waits.get(slot).map(|waiter| waiter.seq));
+        if wide.len() == self.tables.wide_at_once {
+            self.tables.waits.mark_dirty(queue);
+        }
+        for (n, slot) in wide {
+            let text = too_wide(self.key.name, n, capacity);
+            self.refuse_waiter(slot, &Outcome::fault(ErrorCode::Limit, text));
+        }
+    }
+}
