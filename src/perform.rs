@@ -1,12 +1,13 @@
 //! The only interpreter of effects, in one fixed order: park, replicate, notify, publish, wake, then reply. (The
 //! machine has already changed the keys themselves.)
 
+use dlock_core::base::ids::WaiterId;
 use dlock_core::base::key::Key;
 use dlock_core::machine::ServerEvent;
 use std::ffi::CStr;
 
 use dlock_core::events::diverged::NO_KEY;
-use dlock_core::ports::effects::{Effects, Event, Outcome};
+use dlock_core::ports::effects::{Answer, Effects, Event, Outcome};
 use dlock_core::ports::turn::Turn;
 use dlock_wire::reply::ErrorCode;
 
@@ -17,10 +18,14 @@ use crate::{parking, reply, shell};
 /// Carries out the effects of a command, including the reply to its caller.
 pub fn conclude(ctx: Ctx<'_>, reached: Reached<'_>, effects: &mut Effects) {
     // Parks first: a client or module that reacts to an event may wake the caller.
-    let parked = park(ctx, reached, effects);
+    let outcome = match effects.answer.take() {
+        Some(Answer::Parked(waiter)) => park(ctx, reached, waiter).err(),
+        Some(Answer::Now(outcome)) => Some(outcome),
+        None => Some(Outcome::Null),
+    };
     perform(ctx, reached.0, effects);
-    if !parked {
-        answer(ctx, effects);
+    if let Some(outcome) = outcome {
+        reply::reply(ctx, &outcome);
     }
 }
 
@@ -95,15 +100,11 @@ impl Strings<'_> {
     }
 }
 
-/// Blocks the caller if the machine has parked it. Returns whether it is now blocked.
-fn park(ctx: Ctx<'_>, (named, scope): Reached<'_>, effects: &mut Effects) -> bool {
-    let Some(waiter) = effects.parked.take() else { return false };
+/// Blocks the caller, which the machine has parked. An error if its connection cannot be blocked.
+fn park(ctx: Ctx<'_>, (named, scope): Reached<'_>, waiter: WaiterId) -> Result<(), Outcome> {
     if parking::park(ctx, waiter) {
-        return true;
+        return Ok(());
     }
-    let text =
-        "this connection cannot be blocked; ask without BLOCK (with QUEUE if the command has it)";
-    effects.reply = Some(Outcome::fault(ErrorCode::Err, text));
     // The next tick hands off what its leaving makes grantable.
     shell::with(|shell| {
         let keys = &mut Keys::new(ctx, Mode::Peek, scope, named);
@@ -111,12 +112,9 @@ fn park(ctx: Ctx<'_>, (named, scope): Reached<'_>, effects: &mut Effects) -> boo
         let turn = &mut Turn::without_caller(keys, shell::now(), &mut none);
         shell.machine.event(turn, ServerEvent::Withdrawn(waiter));
     });
-    false
-}
-
-/// Answers the caller of a command.
-fn answer(ctx: Ctx<'_>, effects: &mut Effects) {
-    reply::reply(ctx, &effects.reply.take().unwrap_or(Outcome::Null));
+    let text =
+        "this connection cannot be blocked; ask without BLOCK (with QUEUE if the command has it)";
+    Err(Outcome::fault(ErrorCode::Err, text))
 }
 
 fn event_name(event: Event) -> &'static CStr {

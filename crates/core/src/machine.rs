@@ -132,10 +132,11 @@ impl Machine {
         Self { tables: Tables::new(keys, settings) }
     }
 
-    /// Carries out an operation of [`Turn::caller`]. The answer is in [`Turn::fx`], or the waiter of the parked caller.
+    /// Carries out an operation of [`Turn::caller`]. The answer is in [`Turn::fx`].
     /// `permit` is a new id for the permits of DSEM.ACQUIRE; other operations do not use it.
     pub fn execute(&mut self, turn: &mut Turn<'_>, op: &Op<'_>, permit: PermitId) {
-        ops::execute(&mut self.tables, turn, op, permit);
+        let answer = ops::execute(&mut self.tables, turn, op, permit);
+        turn.fx.answer = Some(answer);
     }
 
     /// Applies what happened without a call. Returns whether that is settled; if not, the event says what is left to
@@ -179,7 +180,7 @@ impl Machine {
             Fact::Promoted(now) => replay::promote(tables, now),
             Fact::Demoted => former::demote(tables),
             Fact::Token(token) => tables.tokens.learn(token),
-            Fact::Level(level) => tables.learn_level(level),
+            Fact::Level(level) => diverged::learn_level(tables, level),
             Fact::Unreadable(why) => diverged::count_refused(tables, why),
             Fact::Forgiven(missing) => return !diverged::forgive(tables, missing),
             Fact::FileBegun => diverged::begin_file(tables),

@@ -16,37 +16,42 @@ pub(crate) mod unblock;
 use crate::base::kind::Kind;
 use crate::events::diverged;
 use crate::ports::answers::diverged;
+use crate::ports::effects::Answer;
 use crate::ports::turn::Turn;
 use crate::tables::Tables;
 use dlock_wire::permit::PermitId;
 use dlock_wire::request::{LatchOp, LockFamily, LockOp, MultiOp, Op, RwOp, SemOp};
 
-/// Carries out an operation of [`Turn::caller`]. The answer is in [`Turn::fx`], or the waiter of the parked caller.
-/// `permit` is a new id for the permits of DSEM.ACQUIRE; other operations do not use it.
-pub(crate) fn execute(tables: &mut Tables, turn: &mut Turn<'_>, op: &Op<'_>, permit: PermitId) {
+/// Carries out an operation of [`Turn::caller`]. `permit` is a new id for the permits of DSEM.ACQUIRE; other operations
+/// do not use it.
+pub(crate) fn execute(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    op: &Op<'_>,
+    permit: PermitId,
+) -> Answer {
     // Not only new grants: a hold that is known here may have ended in a record that was refused, so its owner must
     // not enter it again, nor get a repeated answer.
     if asks_for_a_grant(op) && tables.regime.divergence.is_any() {
-        turn.fx.reply = Some(diverged(tables.regime.divergence));
-        return;
+        return diverged(tables.regime.divergence).into();
     }
     match op {
         Op::Lock(family, LockOp::Acquire(call)) => {
-            acquire::acquire(tables, turn, (*family).into(), call);
+            acquire::acquire(tables, turn, (*family).into(), call)
         }
         Op::Lock(family, LockOp::Release(call)) => {
-            release::release(tables, turn, (*family).into(), call);
+            release::release(tables, turn, (*family).into(), call)
         }
         Op::Lock(family, LockOp::Renew(call)) => renew::renew(tables, turn, (*family).into(), call),
         Op::Lock(family, LockOp::Fence(call)) => fence::fence(tables, turn, (*family).into(), call),
         Op::Lock(family, LockOp::Break(call)) => {
-            break_holds::break_lock(tables, turn, (*family).into(), call);
+            break_holds::break_lock(tables, turn, (*family).into(), call)
         }
         Op::Lock(family, LockOp::Await(call)) => {
-            await_end::await_end(tables, turn, (*family).into(), call);
+            await_end::await_end(tables, turn, (*family).into(), call)
         }
         Op::Lock(family, LockOp::Cancel(call)) => {
-            cancel::cancel(tables, turn, (*family).into(), call);
+            cancel::cancel(tables, turn, (*family).into(), call)
         }
         Op::Rw(RwOp::Acquire(call)) => acquire::rw_acquire(tables, turn, call),
         Op::Rw(RwOp::Release(call)) => release::rw_release(tables, turn, call),

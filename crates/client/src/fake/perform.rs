@@ -4,7 +4,7 @@ use dlock_core::base::ids::WaiterId;
 use dlock_core::base::key::Key;
 use dlock_core::base::kind::Kind;
 use dlock_core::machine::{Fact, ServerEvent};
-use dlock_core::ports::effects::{Effects, Outcome};
+use dlock_core::ports::effects::{Answer, Effects, Outcome};
 use dlock_core::ports::store::{Lookup, Store as _};
 use dlock_core::ports::turn::Caller;
 use dlock_core::value::hold::NO_CLIENT;
@@ -111,7 +111,7 @@ impl State {
 
     /// Carries out effects, without the answer to the caller.
     pub(super) fn perform(&mut self, caller: u64, fx: &mut Effects) {
-        if let Some(waiter) = fx.parked.take() {
+        if let Some(Answer::Parked(waiter)) = fx.answer {
             // It may be woken by the same step.
             self.parked.insert(waiter, caller);
             if let Some(connection) = self.connections.get_mut(&caller) {

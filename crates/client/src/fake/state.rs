@@ -9,7 +9,7 @@ use dlock_core::base::key::Key;
 use dlock_core::base::time::Now;
 use dlock_core::events::tick::Progress;
 use dlock_core::machine::{Fact, Machine, ServerEvent};
-use dlock_core::ports::effects::{Effects, Outcome};
+use dlock_core::ports::effects::{Answer, Effects, Outcome};
 use dlock_core::ports::lost::Lost;
 use dlock_core::ports::turn::{Caller, Turn};
 use dlock_core::tables::regime::Gate;
@@ -201,7 +201,10 @@ impl State {
         self.machine.learn(Fact::Gate(Gate::Open, now.mono));
         run(&mut self.machine, &mut Turn { keys: &mut self.keys, now, caller, fx: &mut fx });
         self.perform(caller.client, &mut fx);
-        let reply = fx.reply.take();
+        let reply = match fx.answer.take() {
+            Some(Answer::Now(outcome)) => Some(outcome),
+            Some(Answer::Parked(_)) | None => None,
+        };
         self.effects = fx;
         reply
     }

@@ -5,7 +5,7 @@ use dlock_core::base::ids::WaiterId;
 use dlock_core::base::key::Key;
 use dlock_core::base::time::{Instant, Now};
 use dlock_core::machine::{Fact, Machine};
-use dlock_core::ports::effects::{Effects, Outcome};
+use dlock_core::ports::effects::{Answer, Effects, Outcome};
 use dlock_core::ports::store::{Lookup, Reach, Store};
 use dlock_core::ports::turn::{Caller, Turn};
 use dlock_core::tables::regime::Gate;
@@ -135,14 +135,14 @@ impl World {
                 is_cut: self.machine.tables().counters.deadlock_searches_cut > cut,
             });
         }
-        match &self.fx.reply {
-            None => Came::WaitQueues(self.fx.parked),
-            Some(Outcome::Null) => Came::WaitQueues(None),
-            Some(Outcome::Fault(fault)) => {
+        match &self.fx.answer {
+            Some(Answer::Parked(waiter)) => Came::WaitQueues(Some(*waiter)),
+            Some(Answer::Now(Outcome::Null)) | None => Came::WaitQueues(None),
+            Some(Answer::Now(Outcome::Fault(fault))) => {
                 assert_eq!(fault.code, ErrorCode::Deadlock, "{}", fault.text);
                 Came::Deadlock
             }
-            Some(_) => Came::Granted,
+            Some(Answer::Now(_)) => Came::Granted,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The level of the data, and what is missing from it.
 
 use crate::base::key::Key;
-use crate::ports::effects::{Effects, Outcome};
+use crate::ports::effects::{Answer, Effects, Outcome};
 use crate::ports::turn::Turn;
 use crate::record::divergence::{Divergence, Refused};
 use crate::record::{self, DecodeError, Keyless, Level, Standing};
@@ -21,11 +21,9 @@ pub enum Source {
 /// The name of records that belong to no key.
 pub const NO_KEY: Key<'_> = Key { db: 0, name: b"dlock" };
 
-impl Tables {
-    /// Learns a level that came with data. It never goes back: the data may need it.
-    pub(crate) fn learn_level(&mut self, level: Level) {
-        self.level = self.level.max(level);
-    }
+/// Learns a level that came with data. It never goes back: the data may need it.
+pub(crate) fn learn_level(tables: &mut Tables, level: Level) {
+    tables.level = tables.level.max(level);
 }
 
 /// A record or a value could not be read: this server is diverged.
@@ -55,7 +53,7 @@ pub(crate) fn doubt_file(tables: &mut Tables) {
 
 /// The file that is being loaded stands like this.
 pub(crate) fn stand_as_file(tables: &mut Tables, standing: Standing) {
-    tables.learn_level(standing.level);
+    learn_level(tables, standing.level);
     tables.regime.divergence.add_own(standing.divergence.total());
 }
 
@@ -83,12 +81,12 @@ pub(crate) fn raise_level(tables: &mut Tables, fx: &mut Effects) -> bool {
 
 /// DLOCK.TRUST: an operator has compared the locks of this server. The reply is the number of records that were
 /// refused; 0 if it was not diverged.
-pub(crate) fn trust(tables: &mut Tables, turn: &mut Turn<'_>) {
+pub(crate) fn trust(tables: &mut Tables, turn: &mut Turn<'_>) -> Answer {
     let missing = tables.regime.divergence.total();
     if forgive(tables, missing) {
         tables.regime.tell_mark(turn.fx);
     }
-    turn.fx.reply = Some(Outcome::Count(missing.total()));
+    Outcome::Count(missing.total()).into()
 }
 
 /// All keys were removed when this was missing ([`Divergence::total`]). What the server missed since counts on.

@@ -47,7 +47,7 @@ fn replay_keyless(tables: &mut Tables, content: Keyless, source: Source) {
     match (content, source) {
         (Keyless::Floor(token, level), _) => {
             tables.tokens.learn(token);
-            tables.learn_level(level);
+            diverged::learn_level(tables, level);
         }
         (Keyless::Mark(refused), Source::File) => {
             tables.regime.divergence = Divergence { own: refused, ..Divergence::default() };
@@ -105,7 +105,7 @@ fn replay_state(
         (Some(_) | None, _) => {}
     }
     let replayed = replayed?;
-    tables.learn_level(Level::of(payload)?);
+    diverged::learn_level(tables, Level::of(payload)?);
     tables.tokens.learn(replayed.token);
     tables.settle(key, resource);
     let (is_free, is_latch) = (resource.is_free(), resource.kind() == Kind::Latch);
@@ -172,7 +172,7 @@ pub(crate) fn adopt(tables: &mut Tables, turn: &mut Turn<'_>, key: Key<'_>) {
 /// connection have a grace in which their owners can bind them again.
 pub(crate) fn loaded(tables: &mut Tables, now: Now) {
     if tables.regime.is_primary() {
-        tables.begin_epoch(now);
+        begin_epoch(tables, now);
     }
 }
 
@@ -182,14 +182,12 @@ pub(crate) fn promote(tables: &mut Tables, now: Now) {
     if !tables.regime.promote() {
         return;
     }
-    tables.begin_epoch(now);
+    begin_epoch(tables, now);
     tables.begin_service(now.mono);
 }
 
-impl Tables {
-    fn begin_epoch(&mut self, now: Now) {
-        self.regime.begin_epoch(now.mono, self.leases.bound());
-    }
+fn begin_epoch(tables: &mut Tables, now: Now) {
+    tables.regime.begin_epoch(now.mono, tables.leases.bound());
 }
 
 /// Moves the next entry to the current epoch; `false` when all are moved.

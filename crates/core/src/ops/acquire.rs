@@ -1,25 +1,27 @@
 //! ACQUIRE of every family.
 
 use crate::base::ids::WaiterSlot;
+use crate::base::key::Key;
 use crate::base::kind::Kind;
 use crate::deadlock;
 use crate::deadlock::Target;
 use crate::ports::answers::{in_quarantine, quoted, too_wide};
-use crate::ports::effects::{Event, Outcome};
+use crate::ports::effects::{Answer, Event, Outcome};
 use crate::ports::turn::Turn;
 use crate::run::call::{refused_in_script, wait_state_of};
 use crate::run::{activity, call, due, lost};
+use crate::step::Step;
 use crate::step::hand_off::Verdict;
 use crate::step::holder::own_hold;
 use crate::step::requests::{Asks, Call};
 use crate::step::terms::Terms;
-use crate::step::{Step, observe};
 use crate::tables::Tables;
 use crate::tables::queues::waiter::{Position, WaitState};
 use crate::value::holds::Holds;
 use crate::value::resource::{Body, Resource};
 use crate::value::wait_request::Demand;
 use alloc::format;
+use alloc::string::String;
 use dlock_wire::permit::PermitId;
 use dlock_wire::reply::{ErrorCode, LogToken};
 use dlock_wire::request::{Acquire, Mode, RwAcquire, SemAcquire};
@@ -38,8 +40,13 @@ use dlock_wire::request::{Acquire, Mode, RwAcquire, SemAcquire};
 /// - REQID names a request whose hold has ended, or that was cancelled (a late copy): `SPENT`.
 /// - Waiting would close a cycle of owners that wait for each other: `DEADLOCK`.
 /// - Too many waiters, or holds: `LIMIT`.
-pub(crate) fn acquire(tables: &mut Tables, turn: &mut Turn<'_>, kind: Kind, call: &Acquire<'_>) {
-    acquire_any_kind(tables, turn, kind, call, Demand::Lock);
+pub(crate) fn acquire(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    kind: Kind,
+    call: &Acquire<'_>,
+) -> Answer {
+    acquire_any_kind(tables, turn, kind, call, Demand::Lock)
 }
 
 /// DRW.ACQUIRE: as [`acquire`], for each mode on its own. In addition:
@@ -47,8 +54,8 @@ pub(crate) fn acquire(tables: &mut Tables, turn: &mut Turn<'_>, kind: Kind, call
 /// - READ by the writer is granted: a downgrade begins this way.
 /// - WRITE by a reader (an upgrade) is granted if it is the only reader. Otherwise it waits in front of all
 ///   waiters, or is refused with `DEADLOCK` if another reader waits to upgrade.
-pub(crate) fn rw_acquire(tables: &mut Tables, turn: &mut Turn<'_>, call: &RwAcquire<'_>) {
-    acquire_any_kind(tables, turn, Kind::Rw, &call.acquire, Demand::Rw(call.mode));
+pub(crate) fn rw_acquire(tables: &mut Tables, turn: &mut Turn<'_>, call: &RwAcquire<'_>) -> Answer {
+    acquire_any_kind(tables, turn, Kind::Rw, &call.acquire, Demand::Rw(call.mode))
 }
 
 /// DSEM.ACQUIRE. `permit` is the id of the permits, new for each call.
@@ -64,9 +71,9 @@ pub(crate) fn sem_acquire(
     turn: &mut Turn<'_>,
     call: &SemAcquire<'_>,
     permit: PermitId,
-) {
+) -> Answer {
     let demand = Demand::Permits { count: call.count, limit: call.limit, id: permit };
-    acquire_any_kind(tables, turn, Kind::Semaphore, &call.acquire, demand);
+    acquire_any_kind(tables, turn, Kind::Semaphore, &call.acquire, demand)
 }
 
 fn acquire_any_kind(
@@ -75,64 +82,69 @@ fn acquire_any_kind(
     kind: Kind,
     call: &Acquire<'_>,
     demand: Demand,
-) {
+) -> Answer {
     if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, call.queue_ms) {
-        turn.fx.reply = Some(fault);
-        return;
+        return fault.into();
     }
     activity::mark_active(tables, turn, turn.caller.client);
     let wait_state = wait_state_of(turn.now, turn.caller, call.block_ms, call.queue_ms);
     let mode = if let Demand::Rw(mode) = demand { Some(mode) } else { None };
     let (owner, id, asks) = (call.owner, call.reqid, Asks::Acquire);
     let request = Call { kind, mode, owner, id, asks };
-    let key = (kind, turn.caller.key(call.key));
+    let key = turn.caller.key(call.key);
     let may_lock_up =
         wait_state.is_some() && demand.can_lock_up() && tables.settings.deadlock_detection;
-    if may_lock_up {
-        // The queue still lists the holder of a value whose time to live is over.
-        lost::see_to_loss_of(tables, turn, key.1);
+    let cycle = may_lock_up.then(|| cycle_of(tables, turn, request, key, demand)).flatten();
+    let answer = if let Some(cycle) = cycle {
+        tables.counters.deadlocks_refused += 1;
+        Outcome::fault(ErrorCode::Deadlock, cycle).into()
+    } else {
+        let terms = tables.settings.terms(call, demand, turn.caller.client);
+        call::on_request(tables, turn, call.key, request, |step, resource| {
+            step.acquire_here(resource, terms, wait_state)
+        })
+    };
+    tables.observe_refusal(turn.now, &answer, kind, key, call.owner, call.label);
+    answer
+}
+
+/// The text of the cycle that this call would close by waiting. `None` if it repeats a request that is over.
+fn cycle_of(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    request: Call<'_>,
+    key: Key<'_>,
+    demand: Demand,
+) -> Option<String> {
+    // The queue still lists the holder of a value whose time to live is over.
+    lost::see_to_loss_of(tables, turn, key);
+    if tables.is_over(key, turn.now, request) {
+        return None;
     }
-    if may_lock_up && !tables.is_over(key.1, turn.now, request) {
-        due::end_due_leases(tables, turn, core::iter::once(key));
-        if let Some(cycle) =
-            deadlock::cycle(tables, turn, Target { kind, key: key.1, demand }, call.owner)
-        {
-            tables.counters.deadlocks_refused += 1;
-            turn.fx.reply = Some(Outcome::fault(ErrorCode::Deadlock, cycle));
-            observe::observe_refusal(
-                tables, turn.now, turn.fx, kind, key.1, call.owner, call.label,
-            );
-            return;
-        }
-    }
-    let terms = tables.settings.terms(call, demand, turn.caller.client);
-    call::on_request(tables, turn, call.key, request, |step, resource| {
-        step.acquire_here(resource, terms, wait_state)
-    });
-    observe::observe_refusal(tables, turn.now, turn.fx, kind, key.1, call.owner, call.label);
+    due::end_due_leases(tables, turn, core::iter::once((request.kind, key)));
+    deadlock::cycle(tables, turn, Target { kind: request.kind, key, demand }, request.owner)
 }
 
 impl Step<'_> {
-    /// Returns `None` if the caller is parked.
     fn acquire_here(
         &mut self,
         resource: &mut Resource,
         terms: Terms<'_>,
         wait_state: Option<WaitState>,
-    ) -> Option<Outcome> {
+    ) -> Answer {
         let Terms { owner, demand, .. } = terms;
         let too_wide = self.make_semaphore(resource, demand);
         // The first waiter comes before this call, even if no alarm has served it yet.
         self.hand_off(resource);
         if let Some(id) = own_hold(resource, terms.owner, terms.reqid, terms.demand) {
-            return Some(self.acquire_again(resource, id, terms));
+            return self.acquire_again(resource, id, terms).into();
         }
-        if too_wide.is_some() {
-            return too_wide;
+        if let Some(fault) = too_wide {
+            return fault.into();
         }
         let place = wait_state.and_then(|_| self.tables.waits.waiter_at(self.key, owner));
         if let Some(fault) = self.too_many_holds(resource, demand, place) {
-            return Some(fault);
+            return fault.into();
         }
         let goes_first = goes_first(resource, owner, demand);
         // An owner that waits already is served through its queue entry, so that no entry is left behind.
@@ -142,31 +154,28 @@ impl Step<'_> {
                 None => self.grant_caller(resource, terms),
             };
             self.tables.counters.grants_at_once += u64::from(outcome.is_grant());
-            return Some(outcome);
+            return outcome.into();
         }
         let Some(wait_state) = wait_state else {
-            return Some(self.refuse(resource, owner, demand));
+            return self.refuse(resource, owner, demand).into();
         };
         if let Some(fault) = self.refuse_second_upgrade(resource, owner, demand) {
-            return Some(fault);
+            return fault.into();
         }
         let position = if goes_first { Position::Front } else { Position::Back };
         let slot = match self.join_queue(resource.kind(), &terms, wait_state, position) {
             Ok(slot) => slot,
-            Err(fault) => return Some(fault),
+            Err(fault) => return fault.into(),
         };
         self.own_waiter = self.tables.waits.get(slot).map(|waiter| waiter.id);
         self.note_holders(resource);
         self.hand_off(resource);
-        if self.answer.is_some() {
-            return self.answer.take();
+        if let Some(outcome) = self.answer.take() {
+            return outcome.into();
         }
         self.fx.note(self.key, Event::Wait);
-        if wait_state.is_parked() {
-            self.fx.parked = self.own_waiter;
-            return None;
-        }
-        Some(Outcome::Null)
+        let parked = self.own_waiter.filter(|_| wait_state.is_parked());
+        parked.map_or(Answer::Now(Outcome::Null), Answer::Parked)
     }
 
     /// `LIMIT` for a reader, or for permits, if the key has as many holds as one key can have. A call that takes over

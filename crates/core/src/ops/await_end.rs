@@ -7,7 +7,7 @@
 
 use crate::base::kind::Kind;
 use crate::ports::answers::wrong_type;
-use crate::ports::effects::Outcome;
+use crate::ports::effects::{Answer, Outcome};
 use crate::ports::turn::Turn;
 use crate::run::call::wait_state_of;
 use crate::run::keyspace;
@@ -21,14 +21,18 @@ use dlock_wire::request::AwaitEnd;
 
 /// DLOCK.AWAIT and DFAIR.AWAIT (`kind`): waits for the end of the hold in force. Answers at once if there is none,
 /// or if it is not the one with TOKEN. Changes no key.
-pub(crate) fn await_end(tables: &mut Tables, turn: &mut Turn<'_>, kind: Kind, call: &AwaitEnd<'_>) {
+pub(crate) fn await_end(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    kind: Kind,
+    call: &AwaitEnd<'_>,
+) -> Answer {
     let key = turn.caller.key(call.key);
     keyspace::check_queue_of(tables, turn, key);
     let lease = tables.regime.lease(turn.now.mono);
     // As in all reading commands, an expired hold has ended here, noticed or not.
     let Ok(found) = view::look_up(tables, turn.keys, kind, key) else {
-        turn.fx.reply = Some(wrong_type());
-        return;
+        return wrong_type().into();
     };
     let held = found.and_then(|resource| tables.in_force(resource, lease).next());
     let held = held.map(|(_, hold, _)| hold.token);
@@ -38,13 +42,11 @@ pub(crate) fn await_end(tables: &mut Tables, turn: &mut Turn<'_>, kind: Kind, ca
             tables.recent_ends.of(token).unwrap_or(HoldEnd::Unknown)
         });
         let answer = if call.reason { Outcome::Ended(how) } else { Outcome::Count(1) };
-        turn.fx.reply = Some(answer);
-        return;
+        return answer.into();
     };
     let wait_state = wait_state_of(turn.now, turn.caller, call.block_ms, None);
     let Some(wait_state) = wait_state.filter(|_| tables.regime.is_primary()) else {
-        turn.fx.reply = Some(Outcome::Null);
-        return;
+        return Outcome::Null.into();
     };
     if let Some(former) = tables.waits.observers_of(key)
         && tables.waits.observed(former) != Some(token)
@@ -53,13 +55,12 @@ pub(crate) fn await_end(tables: &mut Tables, turn: &mut Turn<'_>, kind: Kind, ca
         tables.end_observed(former, turn.fx);
     }
     if let Err(refusal) = tables.has_room_in(tables.waits.observers_of(key), 1) {
-        turn.fx.reply = Some(refusal);
-        return;
+        return refusal.into();
     }
     let ask =
         WaitRequest { demand: Demand::End { with_reason: call.reason }, ..WaitRequest::default() };
     let waiter = nameless(turn.caller.client, wait_state, turn.now.mono, ask);
     let slot = tables.waits.join_observers(key, kind, token, waiter);
     index::note_wait_for(tables, turn.keys, key);
-    turn.fx.parked = tables.note_waiter(slot);
+    tables.park(slot)
 }

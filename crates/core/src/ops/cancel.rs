@@ -2,7 +2,7 @@
 
 use crate::base::ids::HoldId;
 use crate::base::kind::Kind;
-use crate::ports::effects::Outcome;
+use crate::ports::effects::{Answer, Outcome};
 use crate::ports::turn::Turn;
 use crate::run::call;
 use crate::step::Step;
@@ -19,7 +19,12 @@ use dlock_wire::request::Cancel;
 /// CANCEL of DLOCK, DFAIR, DRW and DSEM (`kind`): the owner leaves the queue (its blocked call is answered Null),
 /// or returns an unclaimed grant. 1 if it did either, else 0. The request that REQID names is over afterwards, even
 /// if it has not arrived yet.
-pub(crate) fn cancel(tables: &mut Tables, turn: &mut Turn<'_>, kind: Kind, call: &Cancel<'_>) {
+pub(crate) fn cancel(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    kind: Kind,
+    call: &Cancel<'_>,
+) -> Answer {
     let Cancel { key, owner, reqid: id } = *call;
     let call = Call { kind, mode: None, owner, id, asks: Asks::Cancel };
     call::on_request(tables, turn, key, call, |step, resource| {
@@ -31,8 +36,8 @@ pub(crate) fn cancel(tables: &mut Tables, turn: &mut Turn<'_>, kind: Kind, call:
         if left {
             step.hand_off(resource);
         }
-        Some(Outcome::Count(u64::from(left)))
-    });
+        Outcome::Count(u64::from(left)).into()
+    })
 }
 
 impl Step<'_> {

@@ -1,8 +1,7 @@
 //! FENCE: a larger fencing token.
 
 use crate::base::kind::Kind;
-use crate::ports::answers::wrong_type;
-use crate::ports::effects::Outcome;
+use crate::ports::effects::{Answer, Outcome};
 use crate::ports::turn::Turn;
 use crate::run::call;
 use crate::step::holder::{Whose, hold_of};
@@ -14,9 +13,14 @@ use dlock_wire::request::Fence;
 /// DLOCK.FENCE and DFAIR.FENCE (`kind`): raises the token of the hold to at least `token`, and
 /// of this server with it. The reply is the token of the hold afterwards. `NOTHELD` if the
 /// owner does not hold it; `ERR` for a token above [`Tables::token_ceiling`].
-pub(crate) fn fence(tables: &mut Tables, turn: &mut Turn<'_>, kind: Kind, call: &Fence<'_>) {
+pub(crate) fn fence(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    kind: Kind,
+    call: &Fence<'_>,
+) -> Answer {
     let Fence { key, owner, token } = *call;
-    let answer = call::on_call(tables, turn, kind, key, |step, resource| {
+    call::on_short_call(tables, turn, kind, key, |step, resource| {
         let whose = Whose { owner, mode: None, token: None };
         let id = match hold_of(step.key, resource, whose) {
             Ok(id) => id,
@@ -38,6 +42,5 @@ pub(crate) fn fence(tables: &mut Tables, turn: &mut Turn<'_>, kind: Kind, call: 
         step.tables.tokens.learn(to);
         step.dirty = true;
         Outcome::Token(to)
-    });
-    turn.fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
+    })
 }

@@ -3,7 +3,7 @@
 use crate::base::key::Key;
 use crate::base::kind::Kind;
 use crate::ports::answers::{BROKEN, diverged, wrong_type};
-use crate::ports::effects::{Event, Outcome};
+use crate::ports::effects::{Answer, Event, Outcome};
 use crate::ports::store::Lookup;
 use crate::ports::turn::Turn;
 use crate::run::call::wait_state_of;
@@ -20,9 +20,9 @@ use dlock_wire::request::{Await, CountDown, LatchInit};
 
 /// DLATCH.INIT: closes a latch. `count` countdowns open it, and it may have an end. 1 if it closed the latch, 0 if
 /// one is closed already.
-pub(crate) fn latch_init(tables: &mut Tables, turn: &mut Turn<'_>, call: &LatchInit<'_>) {
+pub(crate) fn latch_init(tables: &mut Tables, turn: &mut Turn<'_>, call: &LatchInit<'_>) -> Answer {
     let LatchInit { key, count, lease_ms } = *call;
-    let answer = call::on_call(tables, turn, Kind::Latch, key, |step, resource| {
+    call::on_short_call(tables, turn, Kind::Latch, key, |step, resource| {
         let Body::Latch(latch) = &mut resource.body else { return wrong_type() };
         if latch.count > 0 {
             return Outcome::Count(0);
@@ -34,15 +34,14 @@ pub(crate) fn latch_init(tables: &mut Tables, turn: &mut Turn<'_>, call: &LatchI
         step.latch_is_there();
         step.dirty = true;
         Outcome::Count(1)
-    });
-    turn.fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
+    })
 }
 
 /// DLATCH.COUNTDOWN: the remaining count, 0 for an open or missing latch. At 0 all waiters are answered. A REQID
 /// that the latch has seen counts nothing.
-pub(crate) fn count_down(tables: &mut Tables, turn: &mut Turn<'_>, call: &CountDown<'_>) {
+pub(crate) fn count_down(tables: &mut Tables, turn: &mut Turn<'_>, call: &CountDown<'_>) -> Answer {
     let CountDown { key, n, reqid } = *call;
-    let answer = call::on_call(tables, turn, Kind::Latch, key, |step, resource| {
+    call::on_short_call(tables, turn, Kind::Latch, key, |step, resource| {
         let Body::Latch(latch) = &mut resource.body else { return wrong_type() };
         if latch.count == 0 {
             return Outcome::Count(0);
@@ -64,8 +63,7 @@ pub(crate) fn count_down(tables: &mut Tables, turn: &mut Turn<'_>, call: &CountD
             step.open();
         }
         Outcome::Count(u64::from(count))
-    });
-    turn.fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
+    })
 }
 
 impl Step<'_> {
@@ -100,22 +98,20 @@ fn is_lost_latch(tables: &Tables, turn: &mut Turn<'_>, key: Key<'_>) -> bool {
 /// DLATCH.AWAIT: 1 if the latch is open or missing; but `BROKEN` if it is remembered as lost, and `DIVERGED` if
 /// this server may have missed it. Otherwise the call waits with BLOCK where that is possible (not on a replica),
 /// or gets Null. Changes no key.
-pub(crate) fn await_latch(tables: &mut Tables, turn: &mut Turn<'_>, call: &Await<'_>) {
+pub(crate) fn await_latch(tables: &mut Tables, turn: &mut Turn<'_>, call: &Await<'_>) -> Answer {
     let key = turn.caller.key(call.key);
     keyspace::check_queue_of(tables, turn, key);
-    turn.fx.reply = match view::latch_info(tables, turn.keys, turn.now, key) {
-        Err(_) => Some(wrong_type()),
-        Ok(None) if is_lost_latch(tables, turn, key) => {
-            Some(Outcome::fault(ErrorCode::Broken, BROKEN))
-        }
-        Ok(None) if tables.regime.divergence.is_any() => Some(diverged(tables.regime.divergence)),
-        Ok(None) => Some(Outcome::Count(1)),
-        Ok(Some(_)) => Some(Outcome::Null),
+    let outcome = match view::latch_info(tables, turn.keys, turn.now, key) {
+        Err(_) => wrong_type(),
+        Ok(None) if is_lost_latch(tables, turn, key) => Outcome::fault(ErrorCode::Broken, BROKEN),
+        Ok(None) if tables.regime.divergence.is_any() => diverged(tables.regime.divergence),
+        Ok(None) => Outcome::Count(1),
+        Ok(Some(_)) => Outcome::Null,
     };
     let wait_state = wait_state_of(turn.now, turn.caller, call.block_ms, None);
-    let is_closed = turn.fx.reply == Some(Outcome::Null);
+    let is_closed = outcome == Outcome::Null;
     let Some(wait_state) = wait_state.filter(|_| is_closed && tables.regime.is_primary()) else {
-        return;
+        return outcome.into();
     };
     // Its end may have passed unnoticed while writes are refused. A client that asks then gets no second message:
     // in the view the latch has ended already.
@@ -123,5 +119,5 @@ pub(crate) fn await_latch(tables: &mut Tables, turn: &mut Turn<'_>, call: &Await
     index::note_wait_for(tables, turn.keys, key);
     let ask = WaitRequest { demand: Demand::Open, ..WaitRequest::default() };
     let waiter = nameless(turn.caller.client, wait_state, turn.now.mono, ask);
-    turn.fx.reply = tables.park_nameless(Kind::Latch, key, waiter, turn.fx).err();
+    tables.park_nameless(Kind::Latch, key, waiter, turn.fx)
 }

@@ -11,14 +11,13 @@ use crate::base::ids::ALONE;
 use crate::base::kind::Kind;
 use crate::deadlock;
 use crate::ports::answers::{grants_are_closed, tokens_used_up, wrong_type};
-use crate::ports::effects::Outcome;
+use crate::ports::effects::{Answer, Outcome};
 use crate::ports::store::Lookup;
 use crate::ports::turn::Turn;
 use crate::run::call::wait_state_of;
 use crate::run::groups::KeyState;
 use crate::run::{activity, call, enter, groups};
 use crate::step::holder::{Whose, hold_of};
-use crate::step::observe;
 use crate::step::requests::{Asks, Call};
 use crate::tables::Tables;
 use crate::value::spent::Use;
@@ -33,81 +32,80 @@ use look::{Snapshot, refuse, refuse_any};
 /// For each key it does what [`acquire`](crate::ops::acquire::acquire) does: it re-enters keys that the owner holds.
 /// With BLOCK the call waits until it is first in the queues of all keys it does not hold. Earlier waits of the owner
 /// for any of them are answered `REPLACED`.
-pub(crate) fn macquire(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire<'_>) {
-    turn.fx.reply = take_all(tables, turn, call);
-    observe_refusal_of_all(tables, turn, call);
+pub(crate) fn macquire(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire<'_>) -> Answer {
+    let answer = take_all(tables, turn, call);
+    observe_refusal_of_all(tables, turn, call, &answer);
+    answer
 }
 
 /// DLOCK.ANYACQUIRE: one of the keys, as key and token, or Null. It prefers a key whose hold has seen REQID, then a
 /// key that the owner holds (a re-entry), then the first free key. The search for a free key starts one key further
 /// with each call. With BLOCK the call waits for the first key that becomes free.
-pub(crate) fn any_acquire(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire<'_>) {
-    turn.fx.reply = take_any(tables, turn, call);
-    observe_refusal_of_all(tables, turn, call);
+pub(crate) fn any_acquire(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire<'_>) -> Answer {
+    let answer = take_any(tables, turn, call);
+    observe_refusal_of_all(tables, turn, call, &answer);
+    answer
 }
 
-fn observe_refusal_of_all(tables: &mut Tables, turn: &Turn<'_>, call: &MAcquire<'_>) {
+fn observe_refusal_of_all(
+    tables: &mut Tables,
+    turn: &Turn<'_>,
+    call: &MAcquire<'_>,
+    answer: &Answer,
+) {
     if let Some(first) = call.keys.first() {
         let key = turn.caller.key(first);
-        observe::observe_refusal(
-            tables,
-            turn.now,
-            turn.fx,
-            Kind::Lock,
-            key,
-            call.owner,
-            call.label,
-        );
+        tables.observe_refusal(turn.now, answer, Kind::Lock, key, call.owner, call.label);
     }
 }
 
-/// Returns `None` if the caller is parked.
-fn take_all(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire<'_>) -> Option<Outcome> {
+fn take_all(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire<'_>) -> Answer {
     let (states, kept) = match look::inspect_all(tables, turn, call, false) {
-        Ok(Snapshot { refusal: Some(refusal), .. }) | Err(refusal) => return Some(refusal),
+        Ok(Snapshot { refusal: Some(refusal), .. }) | Err(refusal) => return refusal.into(),
         Ok(Snapshot { each, kept, .. }) => (each, kept),
     };
     let wait_state = wait_state_of(turn.now, turn.caller, call.block_ms, None);
     if states.iter().all(|state| state.can_be_taken()) {
         let fresh = states.iter().filter(|state| **state == KeyState::Open).count();
         if !tables.tokens.has(fresh, turn.now.wall_us) {
-            return Some(tokens_used_up());
+            return tokens_used_up().into();
         }
         if wait_state.is_some() {
             waiters::evict_all(tables, turn, call);
         }
         tables.counters.grants_at_once += u64::from(fresh > 0);
         let taken = take_each(tables, turn, call);
-        return Some(taken.map_or_else(|fault| fault, Outcome::Tokens));
+        return taken.map_or_else(|fault| fault, Outcome::Tokens).into();
     }
-    let Some(wait_state) = wait_state else { return Some(refuse(tables, turn.now, &states)) };
+    let Some(wait_state) = wait_state else { return refuse(tables, turn.now, &states).into() };
     if tables.settings.deadlock_detection && kept.is_none() {
         let caller = turn.caller;
         let keys = call.keys.iter().map(|name| caller.key(name));
         if let Some(cycle) = deadlock::cycle_of_all(tables, turn, keys, call.owner) {
             tables.counters.deadlocks_refused += 1;
-            return Some(Outcome::fault(ErrorCode::Deadlock, cycle));
+            return Outcome::fault(ErrorCode::Deadlock, cycle).into();
         }
     }
-    let members = match waiters::join_queues(tables, turn, call, wait_state, false, kept) {
-        Ok(members) => members,
-        Err(fault) => return Some(fault),
+    let (answer, members) = match waiters::join_queues(tables, turn, call, wait_state, false, kept)
+    {
+        Ok(joined) => joined,
+        Err(fault) => return fault.into(),
     };
     for (&slot, state) in members.iter().zip(&states) {
         tables.waits.set_grantable(slot, state.can_be_taken());
     }
     note_holders_of_all(tables, turn, call);
-    None
+    answer
 }
 
-fn take_any(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire<'_>) -> Option<Outcome> {
+fn take_any(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire<'_>) -> Answer {
     let found = match look::inspect_all(tables, turn, call, true) {
         Ok(found) => found,
-        Err(fault) => return Some(fault),
+        Err(fault) => return fault.into(),
     };
     let Snapshot { each: states, kept, refusal } = found;
-    if refusal.is_some() && !states.contains(&KeyState::Seen) {
-        return refusal;
+    if let Some(refusal) = refusal.filter(|_| !states.contains(&KeyState::Seen)) {
+        return refusal.into();
     }
     let start = tables.any_start % states.len().max(1);
     tables.any_start = tables.any_start.wrapping_add(1);
@@ -119,7 +117,7 @@ fn take_any(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire<'_>) -> Op
     if let Some(&name) = chosen.and_then(|at| call.keys.get(at)) {
         let is_new = chosen.and_then(|at| states.get(at)) == Some(&KeyState::Open);
         if is_new && !tables.tokens.has(1, turn.now.wall_us) {
-            return Some(tokens_used_up());
+            return tokens_used_up().into();
         }
         if wait_state.is_some() {
             waiters::evict_blocked(tables, turn, call, name);
@@ -127,16 +125,17 @@ fn take_any(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire<'_>) -> Op
         let keys = [name];
         let one = MAcquire { keys: &keys, ..*call };
         tables.counters.grants_at_once += u64::from(is_new);
-        return Some(match take_each(tables, turn, &one).as_deref() {
+        let outcome = match take_each(tables, turn, &one).as_deref() {
             Ok(&[token]) => Outcome::Granted { key: name.to_vec(), token },
             Ok(_) => grants_are_closed(),
             Err(fault) => fault.clone(),
-        });
+        };
+        return outcome.into();
     }
-    let Some(wait_state) = wait_state else { return Some(refuse_any(tables, turn.now, &states)) };
+    let Some(wait_state) = wait_state else { return refuse_any(tables, turn.now, &states).into() };
     let waits = waiters::join_queues(tables, turn, call, wait_state, true, kept);
     note_holders_of_all(tables, turn, call);
-    waits.err()
+    waits.map_or_else(Answer::Now, |(answer, _)| answer)
 }
 
 /// Takes every key, all of which were found free. If one is not free after all, returns those already taken.
@@ -175,10 +174,9 @@ fn note_holders_of_all(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire
 
 /// DLOCK.MRELEASE: one hold less of every key that the owner holds; the others are skipped. Returns the number of
 /// held keys. A repeated REQID releases nothing and gets the same answer.
-pub(crate) fn mrelease(tables: &mut Tables, turn: &mut Turn<'_>, call: &MRelease<'_>) {
+pub(crate) fn mrelease(tables: &mut Tables, turn: &mut Turn<'_>, call: &MRelease<'_>) -> Answer {
     if let Err(fault) = are_locks(tables, turn, call.keys) {
-        turn.fx.reply = Some(fault);
-        return;
+        return fault.into();
     }
     activity::mark_active(tables, turn, turn.caller.client);
     let one = |name| Release { reqid: call.reqid, ..Release::new(name, call.owner) };
@@ -189,8 +187,7 @@ pub(crate) fn mrelease(tables: &mut Tables, turn: &mut Turn<'_>, call: &MRelease
         let mut misused =
             |name: &&[u8]| call::refuse_misuse(tables, turn, caller.key(name), request);
         if let Some(fault) = call.keys.iter().find_map(&mut misused) {
-            turn.fx.reply = Some(fault);
-            return;
+            return fault.into();
         }
     }
     let mut released = 0;
@@ -211,15 +208,14 @@ pub(crate) fn mrelease(tables: &mut Tables, turn: &mut Turn<'_>, call: &MRelease
         });
         released += u64::from(matches!(answer, Ok(Outcome::Count(_))));
     }
-    turn.fx.reply = Some(Outcome::Count(released));
+    Outcome::Count(released).into()
 }
 
 /// DLOCK.MRENEW: renews all of them and returns their number. `NOTHELD` names the first key that is not held; then
 /// none is renewed.
-pub(crate) fn mrenew(tables: &mut Tables, turn: &mut Turn<'_>, call: &MRenew<'_>) {
+pub(crate) fn mrenew(tables: &mut Tables, turn: &mut Turn<'_>, call: &MRenew<'_>) -> Answer {
     if let Err(fault) = are_locks(tables, turn, call.keys) {
-        turn.fx.reply = Some(fault);
-        return;
+        return fault.into();
     }
     activity::mark_active(tables, turn, turn.caller.client);
     let whose = Whose { owner: call.owner, mode: None, token: None };
@@ -229,8 +225,7 @@ pub(crate) fn mrenew(tables: &mut Tables, turn: &mut Turn<'_>, call: &MRenew<'_>
             hold_of(step.key, resource, whose).map(|_| ())
         });
         if let Err(fault) = held.unwrap_or_else(|_| Err(wrong_type())) {
-            turn.fx.reply = Some(fault);
-            return;
+            return fault.into();
         }
     }
     for &name in call.keys {
@@ -240,7 +235,7 @@ pub(crate) fn mrenew(tables: &mut Tables, turn: &mut Turn<'_>, call: &MRenew<'_>
             step.renew_here(resource, ALONE, call.lease_ms, None);
         });
     }
-    turn.fx.reply = Some(Outcome::Count(call.keys.len() as u64));
+    Outcome::Count(call.keys.len() as u64).into()
 }
 
 /// `WRONGTYPE` if any of the keys is not a lock.

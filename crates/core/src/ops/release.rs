@@ -3,7 +3,7 @@
 use crate::base::ids::HoldId;
 use crate::base::kind::Kind;
 use crate::ops::semaphore::not_out;
-use crate::ports::effects::{Event, Outcome};
+use crate::ports::effects::{Answer, Event, Outcome};
 use crate::ports::turn::Turn;
 use crate::run::call;
 use crate::step::Step;
@@ -23,8 +23,13 @@ use dlock_wire::request::{Mode, Release, RwRelease, SemRelease};
 ///
 /// `NOTHELD` if the owner does not hold it, or not with TOKEN. A repeated REQID of a RELEASE counts nothing and
 /// gets the same answer, even if the hold has ended since; `SPENT` where that was `NOTHELD`.
-pub(crate) fn release(tables: &mut Tables, turn: &mut Turn<'_>, kind: Kind, call: &Release<'_>) {
-    release_hold(tables, turn, kind, None, call);
+pub(crate) fn release(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    kind: Kind,
+    call: &Release<'_>,
+) -> Answer {
+    release_hold(tables, turn, kind, None, call)
 }
 
 pub(crate) fn release_hold(
@@ -33,7 +38,7 @@ pub(crate) fn release_hold(
     kind: Kind,
     mode: Option<Mode>,
     call: &Release<'_>,
-) {
+) -> Answer {
     let request = releases(kind, mode, call);
     call::on_request(tables, turn, call.key, request, |step, resource| {
         let outcome = step.release_here(resource, mode, call);
@@ -41,8 +46,8 @@ pub(crate) fn release_hold(
             // A later copy must not release the owner's next hold.
             step.spend(request, Use::PassedOver);
         }
-        Some(outcome)
-    });
+        outcome.into()
+    })
 }
 
 impl Step<'_> {
@@ -94,13 +99,17 @@ impl Step<'_> {
 }
 
 /// DRW.RELEASE: as DLOCK.RELEASE, for the hold of that mode.
-pub(crate) fn rw_release(tables: &mut Tables, turn: &mut Turn<'_>, call: &RwRelease<'_>) {
-    release_hold(tables, turn, Kind::Rw, Some(call.mode), &call.release);
+pub(crate) fn rw_release(tables: &mut Tables, turn: &mut Turn<'_>, call: &RwRelease<'_>) -> Answer {
+    release_hold(tables, turn, Kind::Rw, Some(call.mode), &call.release)
 }
 
 /// DSEM.RELEASE: returns a permit. The reply is the number of free permits afterwards; `NOTHELD` if the permit is
 /// unknown or has ended. REQID as for a lock.
-pub(crate) fn sem_release(tables: &mut Tables, turn: &mut Turn<'_>, call: &SemRelease<'_>) {
+pub(crate) fn sem_release(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    call: &SemRelease<'_>,
+) -> Answer {
     // The permit takes the place of the owner: an id stands for one request about one permit.
     let (owner, asks) = (&call.permit[..], Asks::Release);
     let request = Call { kind: Kind::Semaphore, mode: None, owner, id: call.reqid, asks };
@@ -109,14 +118,14 @@ pub(crate) fn sem_release(tables: &mut Tables, turn: &mut Turn<'_>, call: &SemRe
         step.end_if_expired(resource, |_| [id].into());
         if resource.hold(id).is_none() {
             step.spend(request, Use::PassedOver);
-            return Some(not_out(step, call.permit));
+            return not_out(step, call.permit).into();
         }
         step.end_hold(resource, id, End::Released);
         step.hand_off(resource);
         let available = resource.available();
         step.spend(request, Use::Released(u32::try_from(available).unwrap_or(0)));
-        Some(Outcome::Available(available))
-    });
+        Outcome::Available(available).into()
+    })
 }
 
 /// What a RELEASE does to a hold in `mode`.

@@ -5,8 +5,7 @@ use crate::base::kind::Kind;
 use crate::base::time::Millis;
 use crate::ops::semaphore;
 use crate::ops::semaphore::not_out;
-use crate::ports::answers::wrong_type;
-use crate::ports::effects::Outcome;
+use crate::ports::effects::{Answer, Outcome};
 use crate::ports::turn::Turn;
 use crate::run::call;
 use crate::run::call::refused_in_script;
@@ -19,8 +18,13 @@ use dlock_wire::request::{Mode, Renew, RwRenew, SemRenew};
 
 /// DLOCK.RENEW and DFAIR.RENEW (`kind`): sets a new end of the lease, which may be sooner or later. Without PX or
 /// EX it uses the hold's own lease. It claims a QUEUE grant. The reply is the token; `NOTHELD` as for RELEASE.
-pub(crate) fn renew(tables: &mut Tables, turn: &mut Turn<'_>, kind: Kind, call: &Renew<'_>) {
-    renew_hold(tables, turn, kind, None, call);
+pub(crate) fn renew(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    kind: Kind,
+    call: &Renew<'_>,
+) -> Answer {
+    renew_hold(tables, turn, kind, None, call)
 }
 
 pub(crate) fn renew_hold(
@@ -29,12 +33,11 @@ pub(crate) fn renew_hold(
     kind: Kind,
     mode: Option<Mode>,
     call: &Renew<'_>,
-) {
+) -> Answer {
     if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, None) {
-        turn.fx.reply = Some(fault);
-        return;
+        return fault.into();
     }
-    let answer = call::on_call(tables, turn, kind, call.key, |step, resource| {
+    call::on_short_call(tables, turn, kind, call.key, |step, resource| {
         step.end_if_expired(resource, |resource| holds_of(resource, call.owner));
         let whose = Whose { owner: call.owner, mode, token: call.token };
         match hold_of(step.key, resource, whose) {
@@ -44,8 +47,7 @@ pub(crate) fn renew_hold(
             }
             Err(fault) => fault,
         }
-    });
-    turn.fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
+    })
 }
 
 impl Step<'_> {
@@ -76,15 +78,14 @@ impl Step<'_> {
 }
 
 /// DRW.RENEW: as DLOCK.RENEW, for the hold of that mode.
-pub(crate) fn rw_renew(tables: &mut Tables, turn: &mut Turn<'_>, call: &RwRenew<'_>) {
-    renew_hold(tables, turn, Kind::Rw, Some(call.mode), &call.renew);
+pub(crate) fn rw_renew(tables: &mut Tables, turn: &mut Turn<'_>, call: &RwRenew<'_>) -> Answer {
+    renew_hold(tables, turn, Kind::Rw, Some(call.mode), &call.renew)
 }
 
 /// DSEM.RENEW: sets a new end of the lease of a permit. 1; `NOTHELD` if it is unknown or has ended.
-pub(crate) fn sem_renew(tables: &mut Tables, turn: &mut Turn<'_>, call: &SemRenew<'_>) {
+pub(crate) fn sem_renew(tables: &mut Tables, turn: &mut Turn<'_>, call: &SemRenew<'_>) -> Answer {
     if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, None) {
-        turn.fx.reply = Some(fault);
-        return;
+        return fault.into();
     }
     semaphore::on_semaphore(tables, turn, call.key, |step, resource| {
         let id = HoldId::from_be_bytes(call.permit);
@@ -94,5 +95,5 @@ pub(crate) fn sem_renew(tables: &mut Tables, turn: &mut Turn<'_>, call: &SemRene
         }
         step.renew_here(resource, id, call.lease_ms, call.bind_ms);
         Outcome::Count(1)
-    });
+    })
 }

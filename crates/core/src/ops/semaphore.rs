@@ -2,7 +2,7 @@
 
 use crate::base::kind::Kind;
 use crate::ports::answers::{in_quarantine, wrong_type};
-use crate::ports::effects::{Event, Outcome};
+use crate::ports::effects::{Answer, Event, Outcome};
 use crate::ports::turn::Turn;
 use crate::run::call;
 use crate::run::call::wait_state_of;
@@ -22,7 +22,7 @@ use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Drain, Give, Resize, ResizeTo, SemInit, Take};
 
 /// DSEM.INIT: makes a semaphore with this number of permits. 1 if it did, 0 if there is one already.
-pub(crate) fn sem_init(tables: &mut Tables, turn: &mut Turn<'_>, call: &SemInit<'_>) {
+pub(crate) fn sem_init(tables: &mut Tables, turn: &mut Turn<'_>, call: &SemInit<'_>) -> Answer {
     on_semaphore(tables, turn, call.key, |step, resource| {
         let Some(semaphore) = resource.semaphore_mut() else { return wrong_type() };
         if semaphore.capacity > 0 {
@@ -32,12 +32,12 @@ pub(crate) fn sem_init(tables: &mut Tables, turn: &mut Turn<'_>, call: &SemInit<
         semaphore.is_passing = false;
         step.capacity_changed(resource, call.permits);
         Outcome::Count(1)
-    });
+    })
 }
 
 /// DSEM.RESIZE: returns the number of free permits afterwards, negative while more are out. `ERR` if there is no
 /// such semaphore, `LIMIT` for a size outside 1..2^31-1. Waiters that ask for more than the new size get `LIMIT`.
-pub(crate) fn resize(tables: &mut Tables, turn: &mut Turn<'_>, call: &Resize<'_>) {
+pub(crate) fn resize(tables: &mut Tables, turn: &mut Turn<'_>, call: &Resize<'_>) -> Answer {
     let Resize { key, to, reqid } = *call;
     let call = Call::without_owner(reqid, Asks::Resize(to));
     on_counted(tables, turn, key, call, |step, resource| {
@@ -62,56 +62,55 @@ pub(crate) fn resize(tables: &mut Tables, turn: &mut Turn<'_>, call: &Resize<'_>
         step.spend(call, resized(to));
         step.capacity_changed(resource, capacity);
         Outcome::Available(resource.available())
-    });
+    })
 }
 
 /// DSEM.TAKE: takes permits without owner and lease, or waits for them. Taken, or Null; `LIMIT` for more than the
 /// semaphore has, `QUARANTINE` if only that is in the way.
-pub(crate) fn take(tables: &mut Tables, turn: &mut Turn<'_>, call: &Take<'_>) {
+pub(crate) fn take(tables: &mut Tables, turn: &mut Turn<'_>, call: &Take<'_>) -> Answer {
     let request = Call::without_owner(call.reqid, Asks::Take(call.n));
     call::on_request(tables, turn, call.key, request, |step, resource| {
         step.take_here(resource, call)
-    });
+    })
 }
 
 impl Step<'_> {
-    /// Returns `None` if the caller is parked.
-    fn take_here(&mut self, resource: &mut Resource, call: &Take<'_>) -> Option<Outcome> {
+    fn take_here(&mut self, resource: &mut Resource, call: &Take<'_>) -> Answer {
         self.hand_off(resource);
         let request = Call::without_owner(call.reqid, Asks::Take(call.n));
         if call.reqid.is_some()
             && let Some(outcome) = self.recall(resource, request)
         {
             // A waiting call with the same id was just granted.
-            return Some(outcome);
+            return outcome.into();
         }
         let demand = Demand::Taken(call.n);
         if let Verdict::Never(text) = self.verdict(resource, &[], demand) {
-            return Some(Outcome::fault(ErrorCode::Limit, text));
+            return Outcome::fault(ErrorCode::Limit, text).into();
         }
         if self.is_open(resource, &[], demand) {
-            let Body::Semaphore(semaphore) = &mut resource.body else { return Some(wrong_type()) };
+            let Body::Semaphore(semaphore) = &mut resource.body else { return wrong_type().into() };
             semaphore.taken += call.n;
             self.spend(request, Use::Taken(call.n));
             self.tables.counters.grants_at_once += 1;
             self.dirty = true;
             self.granted = true;
             self.fx.note(self.key, Event::Acquire);
-            return Some(Outcome::Taken);
+            return Outcome::Taken.into();
         }
         let Some(wait_state) = wait_state_of(self.now, self.caller, call.block_ms, None) else {
-            return Some(self.refuse(resource, &[], demand));
+            return self.refuse(resource, &[], demand).into();
         };
         let ask =
             WaitRequest { demand, request: call.reqid.map(Into::into), ..WaitRequest::default() };
         let waiter = nameless(self.caller.client, wait_state, self.now.mono, ask);
-        self.tables.park_nameless(Kind::Semaphore, self.key, waiter, self.fx).err()
+        self.tables.park_nameless(Kind::Semaphore, self.key, waiter, self.fx)
     }
 }
 
 /// DSEM.GIVE: returns permits of TAKE and DRAIN. The reply is the number of free permits afterwards; `LIMIT` for
 /// more than were taken, `ERR` if there is no such semaphore.
-pub(crate) fn give(tables: &mut Tables, turn: &mut Turn<'_>, call: &Give<'_>) {
+pub(crate) fn give(tables: &mut Tables, turn: &mut Turn<'_>, call: &Give<'_>) -> Answer {
     let Give { key, n, reqid } = *call;
     let call = Call::without_owner(reqid, Asks::Give(n));
     on_counted(tables, turn, key, call, |step, resource| {
@@ -134,12 +133,12 @@ pub(crate) fn give(tables: &mut Tables, turn: &mut Turn<'_>, call: &Give<'_>) {
         step.fx.note(step.key, Event::Release);
         step.hand_off(resource);
         Outcome::Available(resource.available())
-    });
+    })
 }
 
 /// DSEM.DRAIN: takes all free permits, as TAKE does. Returns their number; 0 while there are waiters. `ERR` if
 /// there is no such semaphore, `QUARANTINE` as for TAKE.
-pub(crate) fn drain(tables: &mut Tables, turn: &mut Turn<'_>, call: &Drain<'_>) {
+pub(crate) fn drain(tables: &mut Tables, turn: &mut Turn<'_>, call: &Drain<'_>) -> Answer {
     let Drain { key, reqid } = *call;
     let call = Call::without_owner(reqid, Asks::Drain);
     on_counted(tables, turn, key, call, |step, resource| {
@@ -167,7 +166,7 @@ pub(crate) fn drain(tables: &mut Tables, turn: &mut Turn<'_>, call: &Drain<'_>) 
             step.fx.note(step.key, Event::Acquire);
         }
         Outcome::Count(u64::from(n))
-    });
+    })
 }
 
 /// Runs a verb that answers at once.
@@ -176,9 +175,8 @@ pub(crate) fn on_semaphore(
     turn: &mut Turn<'_>,
     key: &[u8],
     verb: impl FnOnce(&mut Step<'_>, &mut Resource) -> Outcome,
-) {
-    let answer = call::on_call(tables, turn, Kind::Semaphore, key, verb);
-    turn.fx.reply = Some(answer.unwrap_or_else(|_| wrong_type()));
+) -> Answer {
+    call::on_short_call(tables, turn, Kind::Semaphore, key, verb)
 }
 
 /// Runs a verb that answers at once and may carry REQID.
@@ -188,8 +186,8 @@ fn on_counted(
     key: &[u8],
     call: Call<'_>,
     verb: impl FnOnce(&mut Step<'_>, &mut Resource) -> Outcome,
-) {
-    call::on_request(tables, turn, key, call, |step, resource| Some(verb(step, resource)));
+) -> Answer {
+    call::on_request(tables, turn, key, call, |step, resource| verb(step, resource).into())
 }
 
 impl Step<'_> {

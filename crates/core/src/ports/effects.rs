@@ -39,6 +39,22 @@ pub enum Outcome {
     Fault(Fault),
 }
 
+/// The answer to the caller of an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Answer {
+    /// The call gets this now.
+    Now(Outcome),
+    /// The call waits as this waiter, and gets its answer later ([`Effects::wakes`]).
+    Parked(WaiterId),
+}
+
+impl From<Outcome> for Answer {
+    fn from(outcome: Outcome) -> Self {
+        Self::Now(outcome)
+    }
+}
+
 /// An error and its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
@@ -151,10 +167,8 @@ pub struct Effects {
     pub messages: Vec<Message>,
     /// Answers to parked callers, in grant order.
     pub wakes: Vec<Wake>,
-    /// The answer to the caller; `None` parks it as `parked`.
-    pub reply: Option<Outcome>,
-    /// Under which id the caller is parked.
-    pub parked: Option<WaiterId>,
+    /// The answer to the caller, if there is one.
+    pub answer: Option<Answer>,
     bytes: Vec<u8>,
     /// The key named last, and the range of its bytes: most operations name only one.
     last_name: Option<(u32, Range<usize>)>,
@@ -175,8 +189,7 @@ impl Effects {
         self.wakes.shrink_to(KEPT);
         self.bytes.shrink_to(64 * KEPT);
         self.last_name = None;
-        self.reply = None;
-        self.parked = None;
+        self.answer = None;
     }
 
     /// Whether there is nothing to do besides the reply.

@@ -4,7 +4,7 @@ use crate::base::key::Key;
 use crate::base::kind::Kind;
 use crate::base::time::{Millis, Now};
 use crate::ports::answers::wrong_type;
-use crate::ports::effects::Outcome;
+use crate::ports::effects::{Answer, Outcome};
 use crate::ports::store::Lookup;
 use crate::ports::turn::{Caller, Turn, WrongType};
 use crate::run::{activity, enter};
@@ -18,24 +18,24 @@ use alloc::format;
 use dlock_wire::reply::ErrorCode;
 
 /// Runs one verb on the key of a call and answers it, unless it repeats a request that is over: then nothing is
-/// done. `None` from the verb: the caller is parked.
+/// done.
 pub(crate) fn on_request(
     tables: &mut Tables,
     turn: &mut Turn<'_>,
     key: &[u8],
     call: Call<'_>,
-    verb: impl FnOnce(&mut Step<'_>, &mut Resource) -> Option<Outcome>,
-) {
+    verb: impl FnOnce(&mut Step<'_>, &mut Resource) -> Answer,
+) -> Answer {
     let answer = on_call(tables, turn, call.kind, key, |step, resource| {
         step.end_if_expired(resource, |resource| call.may_be_about(resource));
         if call.id.is_some()
             && let Some(outcome) = step.recall(resource, call)
         {
-            return Some(outcome);
+            return outcome.into();
         }
         verb(step, resource)
     });
-    turn.fx.reply = answer.unwrap_or_else(|_| Some(wrong_type()));
+    answer.unwrap_or_else(|_| wrong_type().into())
 }
 
 /// Marks the connection active, then runs one verb on the key of a call.
@@ -59,6 +59,17 @@ pub(crate) fn on_call<R>(
         activity::serve_waiters_of(tables, turn, turn.caller.client);
     }
     result
+}
+
+/// [`on_call`] for a verb that answers at once.
+pub(crate) fn on_short_call(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    kind: Kind,
+    key: &[u8],
+    verb: impl FnOnce(&mut Step<'_>, &mut Resource) -> Outcome,
+) -> Answer {
+    on_call(tables, turn, kind, key, verb).unwrap_or_else(|_| wrong_type()).into()
 }
 
 /// Serves the waiters of a key before a command looks at it, if

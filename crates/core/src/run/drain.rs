@@ -1,6 +1,7 @@
 //! The dirty queues: their keys may be free, and their waiters are served.
 
 use crate::base::key::Key;
+use crate::ports::answers::wrong_type;
 use crate::ports::store::{Lookup, Reach};
 use crate::ports::turn::Turn;
 use crate::run::enter;
@@ -59,7 +60,7 @@ pub(crate) fn drain_one(tables: &mut Tables, turn: &mut Turn<'_>) -> bool {
         step.hand_off(resource);
     });
     if looked.is_err() {
-        tables.reject_as_wrong_type(id, turn.fx);
+        tables.answer_all(id, &wrong_type(), turn.fx);
     }
     true
 }

@@ -7,7 +7,7 @@ use crate::base::ids::QueueId;
 use crate::base::key::Key;
 use crate::base::kind::Kind;
 use crate::base::slab::SlabId;
-use crate::ports::answers::BROKEN;
+use crate::ports::answers::{BROKEN, wrong_type};
 use crate::ports::effects::Effects;
 use crate::ports::store::Lookup;
 use crate::ports::turn::Turn;
@@ -27,22 +27,20 @@ pub(crate) fn forget_holders(tables: &mut Tables, key: Key<'_>) {
     }
 }
 
-impl Tables {
-    /// A value of ours is gone for good: applies this to its waiters, by family.
-    pub(crate) fn value_is_gone(&mut self, kind: Kind, key: Key<'_>, fx: &mut Effects) {
-        let Some(queue) = self.waits.queue_of(key) else { return };
-        if self.waits.queue(queue).is_none_or(|queue| queue.kind != kind) {
-            // These waiters asked for another family, and a swap brought this value.
-            return;
+/// A value of ours is gone for good: applies this to its waiters, by family.
+pub(crate) fn value_is_gone(tables: &mut Tables, kind: Kind, key: Key<'_>, fx: &mut Effects) {
+    let Some(queue) = tables.waits.queue_of(key) else { return };
+    if tables.waits.queue(queue).is_none_or(|queue| queue.kind != kind) {
+        // These waiters asked for another family, and a swap brought this value.
+        return;
+    }
+    match kind {
+        Kind::Fair => tables.drop_entries(queue),
+        Kind::Latch => {
+            tables.reject_queue(queue, ErrorCode::Broken, BROKEN, fx);
         }
-        match kind {
-            Kind::Fair => self.drop_entries(queue),
-            Kind::Latch => {
-                self.reject_queue(queue, ErrorCode::Broken, BROKEN, fx);
-            }
-            // A call for several keys that counted on its own hold is checked once more before it is granted.
-            Kind::Lock | Kind::Rw | Kind::Semaphore => {}
-        }
+        // A call for several keys that counted on its own hold is checked once more before it is granted.
+        Kind::Lock | Kind::Rw | Kind::Semaphore => {}
     }
 }
 
@@ -89,7 +87,7 @@ pub(crate) fn inspect(tables: &mut Tables, turn: &mut Turn<'_>, id: QueueId) {
             tables.waits.note_holders(id, resource, true);
             tables.waits.mark_dirty(id);
         }
-        Lookup::Here(_) | Lookup::WrongType => tables.reject_as_wrong_type(id, turn.fx),
+        Lookup::Here(_) | Lookup::WrongType => tables.answer_all(id, &wrong_type(), turn.fx),
         // There are no waiters, and the key of this queue is gone: it can be of any family now.
         Lookup::Missing if queue.len == 0 => tables.waits.close_if_empty(id),
         Lookup::Missing if queue.kind == Kind::Latch => {
@@ -182,7 +180,7 @@ pub(crate) fn check_queue(tables: &mut Tables, turn: &mut Turn<'_>, id: QueueId)
         // A value that is there was loaded since, unless a swap brought it: the same data may be back.
         let is_back = !is_swapped && matches!(turn.keys.get(key), Lookup::Here(_));
         if !is_back && tables.regime.is_primary() {
-            tables.value_is_gone(kind, key, turn.fx);
+            value_is_gone(tables, kind, key, turn.fx);
         }
     }
     // Without those that ended, the queue may be another one now.

@@ -3,14 +3,11 @@
 use crate::base::ids::{HoldRef, KeyId};
 use crate::base::key::Key;
 use crate::base::kind::Kind;
-use crate::base::shares::User;
-use crate::base::time::LeaseInstant;
 use crate::ports::lost::Lost;
 use crate::ports::store::Lookup;
 use crate::ports::turn::Turn;
-use crate::run::keyspace;
+use crate::run::{keyspace, removed};
 use crate::tables::Tables;
-use crate::value::spent::{Print, Use};
 
 /// A value was unlinked from `key`: deleted, evicted, overwritten, or moved elsewhere. Call [`keyspace::moved`]
 /// first, so that this call can see the move, and [`drain_some`](crate::events::disconnect::drain_some) afterwards.
@@ -69,31 +66,17 @@ fn lose(tables: &mut Tables, turn: &mut Turn<'_>, key: Key<'_>, lost: Lost) {
     let is_replaced = matches!(turn.keys.get(there), Lookup::Here(_));
     // The memory of requests may be another one since: then it has its own.
     if prints == tables.spent.prints() {
-        tables.note_over(requests, tables.regime.lease(turn.now.mono));
+        removed::note_over(tables, requests, tables.regime.lease(turn.now.mono));
     }
     for (client, id) in bindings {
         unbind_lost(tables, turn, HoldRef { home, key: key_id, id }, client);
     }
-    tables.tell_deleted(turn.fx, key, subjects);
+    removed::tell_deleted(tables, turn.fx, key, subjects);
     if tables.regime.is_primary() {
         if kind == Kind::Semaphore && !is_replaced {
             tables.in_flight.forget_taken(|gone| gone == there);
         }
-        tables.value_is_gone(kind, key, turn.fx);
-    }
-}
-
-impl Tables {
-    /// Notes requests that are over now.
-    pub(crate) fn note_over(
-        &mut self,
-        requests: impl IntoIterator<Item = (Print, Use)>,
-        now: LeaseInstant,
-    ) {
-        let limits = self.settings.request_limits();
-        for (print, what) in requests {
-            self.spent.put(User::UNKNOWN, print, what, now, limits);
-        }
+        keyspace::value_is_gone(tables, kind, key, turn.fx);
     }
 }
 

@@ -6,6 +6,8 @@
 
 use crate::base::key::Key;
 use crate::base::kind::Kind;
+use crate::base::shares::User;
+use crate::base::time::LeaseInstant;
 use crate::ports::effects::{Effects, Event};
 use crate::ports::subject::{Subjects, subject};
 use crate::ports::turn::Turn;
@@ -15,15 +17,19 @@ use crate::tables::pending::removed::Deleted;
 use crate::tables::portions::{AT_ONCE, PART};
 use crate::value::holds::Holds;
 use crate::value::resource::{Body, Resource};
+use crate::value::spent::{Print, Use};
 use dlock_wire::message::Event as Message;
 
-impl Tables {
-    /// Tells that the value of `key` was deleted: some messages now, the rest in the tick.
-    pub(crate) fn tell_deleted(&mut self, fx: &mut Effects, key: Key<'_>, subjects: Subjects) {
-        let mut deleted = Deleted { db: key.db, name: key.name.into(), subjects };
-        if tell_some(self, fx, &mut deleted) {
-            self.pending.deleted.push_back(deleted);
-        }
+/// Tells that the value of `key` was deleted: some messages now, the rest in the tick.
+pub(crate) fn tell_deleted(
+    tables: &mut Tables,
+    fx: &mut Effects,
+    key: Key<'_>,
+    subjects: Subjects,
+) {
+    let mut deleted = Deleted { db: key.db, name: key.name.into(), subjects };
+    if tell_some(tables, fx, &mut deleted) {
+        tables.pending.deleted.push_back(deleted);
     }
 }
 
@@ -91,7 +97,7 @@ pub(crate) fn drain_removed(tables: &mut Tables, turn: &mut Turn<'_>) -> bool {
     for _ in 0..PART.min(tables.wide_at_once) {
         let Some((id, hold)) = broken.readers.pop_first() else { return true };
         let key = broken.key();
-        tables.note_over(prints.of_hold(key, Kind::Rw, id, &hold), lease);
+        note_over(tables, prints.of_hold(key, Kind::Rw, id, &hold), lease);
         if tables.regime.is_primary() {
             turn.fx.note(key, Event::Break);
             if let Some(subject) = subject(id, &hold) {
@@ -103,4 +109,16 @@ pub(crate) fn drain_removed(tables: &mut Tables, turn: &mut Turn<'_>) -> bool {
         tables.pending.broken.push_front(broken);
     }
     true
+}
+
+/// Notes requests that are over now.
+pub(crate) fn note_over(
+    tables: &mut Tables,
+    requests: impl IntoIterator<Item = (Print, Use)>,
+    now: LeaseInstant,
+) {
+    let limits = tables.settings.request_limits();
+    for (print, what) in requests {
+        tables.spent.put(User::UNKNOWN, print, what, now, limits);
+    }
 }

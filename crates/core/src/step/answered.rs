@@ -2,7 +2,7 @@
 //! the key is gone, has another type now, or moved to another node.
 
 use crate::base::ids::QueueId;
-use crate::ports::answers::{quoted, wrong_type};
+use crate::ports::answers::quoted;
 use crate::ports::effects::{Effects, Fault, Outcome};
 use crate::tables::Tables;
 use crate::tables::pending::Pending;
@@ -59,13 +59,6 @@ impl Tables {
         fx: &mut Effects,
     ) {
         self.answer_all(queue, &Outcome::fault(code, text), fx);
-    }
-}
-
-impl Tables {
-    /// The key has another type now: its waiters are told.
-    pub(crate) fn reject_as_wrong_type(&mut self, queue: QueueId, fx: &mut Effects) {
-        self.answer_all(queue, &wrong_type(), fx);
     }
 }
 

@@ -29,16 +29,6 @@ impl Tables {
         self.bind_all(resource);
     }
 
-    /// Binds a hold to a connection, or moves its binding there.
-    pub(crate) fn bind(&mut self, hold_ref: HoldRef, hold: &mut Hold, ms: Millis, client: u64) {
-        self.connections.unbind_hold(hold_ref, hold);
-        let binding = Binding { ms, client, is_shortened: false, orphan_until: None };
-        hold.extras_mut().binding = Some(binding);
-        if hold_ref.key != KeyId::NONE && client != NO_CLIENT {
-            self.connections.bind(client, hold_ref);
-        }
-    }
-
     /// Moves the binding of a hold to the connection that claims it or repeats a call. If the call names a time, the
     /// binding gets it as `ms`. A hold without a binding gets none from a call without BIND.
     pub(crate) fn follow(
@@ -51,7 +41,7 @@ impl Tables {
         if let Some(ms) = ms.or(hold.binding().map(|binding| binding.ms))
             && client != NO_CLIENT
         {
-            self.bind(hold_ref, hold, ms, client);
+            self.connections.bind_hold(hold_ref, hold, ms, client);
         }
     }
 }
@@ -79,5 +69,23 @@ pub(crate) fn orphan(hold: &mut Hold, from: LeaseInstant, grace_ms: Millis) {
         binding.orphan_until = Some(until);
         binding.is_shortened = until < deadline;
         hold.deadline = deadline.min(until);
+    }
+}
+
+impl Connections {
+    /// Binds a hold to a connection, or moves its binding there.
+    pub(crate) fn bind_hold(
+        &mut self,
+        hold_ref: HoldRef,
+        hold: &mut Hold,
+        ms: Millis,
+        client: u64,
+    ) {
+        self.unbind_hold(hold_ref, hold);
+        let binding = Binding { ms, client, is_shortened: false, orphan_until: None };
+        hold.extras_mut().binding = Some(binding);
+        if hold_ref.key != KeyId::NONE && client != NO_CLIENT {
+            self.bind(client, hold_ref);
+        }
     }
 }

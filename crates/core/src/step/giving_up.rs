@@ -65,9 +65,9 @@ pub(crate) fn observe_giving_up(
     slot: WaiterSlot,
     why: GivesUp,
 ) {
-    let Some(wait) = tables.slow_wait(now, slot, why) else { return };
+    let Some(wait) = slow_wait(tables, now, slot, why) else { return };
     let holder = holder_against(tables, store, slot);
-    tables.log_giving_up(now, &wait, holder.as_deref(), why);
+    log_giving_up(tables, now, &wait, holder.as_deref(), why);
 }
 
 impl Step<'_> {
@@ -78,37 +78,34 @@ impl Step<'_> {
         slot: WaiterSlot,
         why: GivesUp,
     ) {
-        let Some(wait) = self.tables.slow_wait(self.now, slot, why) else { return };
+        let Some(wait) = slow_wait(self.tables, self.now, slot, why) else { return };
         let owner = &wait.entry.owner;
         // A call for several keys may still wait for another key than the one that just became free.
         let is_grouped = self.tables.waits.get(slot).is_some_and(Waiter::is_grouped);
         let former = self.former.as_ref().filter(|former| !is_grouped && *former != owner);
         let holder = another_holder(resource, owner).or(former);
-        self.tables.log_giving_up(self.now, &wait, holder.map(|holder| &**holder), why);
+        log_giving_up(self.tables, self.now, &wait, holder.map(|holder| &**holder), why);
     }
 }
 
-impl Tables {
-    /// The wait of the call in `slot`, if it ends with this and was slow.
-    fn slow_wait(&self, now: Now, slot: WaiterSlot, why: GivesUp) -> Option<SlowWait> {
-        let waiter = self.waits.leader(self.waits.get(slot)?);
-        let is_slow = is_over(elapsed(now.mono, waiter.since), self.settings.log_wait_ms);
-        if !is_slow || self.settings.log_max_len == 0 {
-            return None;
-        }
-        let ends_call =
-            matches!(why, GivesUp::TimedOut | GivesUp::Unblocked | GivesUp::Disconnected);
-        let queue = self.waits.queue(waiter.queue)?;
-        // The call is over, but its place in the queue stays.
-        let stays = ends_call && waiter.ask.queue_ms.is_some()
-            || why == GivesUp::Disconnected && queue.is_durable();
-        let is_observer = matches!(waiter.ask.demand, Demand::Open | Demand::End { .. });
-        if stays || is_observer {
-            return None;
-        }
-        let Queue { kind, db, ref name, .. } = *queue;
-        Some(SlowWait { entry: waiter.entry.clone(), kind, db, name: name.clone() })
+/// The wait of the call in `slot`, if it ends with this and was slow.
+fn slow_wait(tables: &Tables, now: Now, slot: WaiterSlot, why: GivesUp) -> Option<SlowWait> {
+    let waiter = tables.waits.leader(tables.waits.get(slot)?);
+    let is_slow = is_over(elapsed(now.mono, waiter.since), tables.settings.log_wait_ms);
+    if !is_slow || tables.settings.log_max_len == 0 {
+        return None;
     }
+    let ends_call = matches!(why, GivesUp::TimedOut | GivesUp::Unblocked | GivesUp::Disconnected);
+    let queue = tables.waits.queue(waiter.queue)?;
+    // The call is over, but its place in the queue stays.
+    let stays = ends_call && waiter.ask.queue_ms.is_some()
+        || why == GivesUp::Disconnected && queue.is_durable();
+    let is_observer = matches!(waiter.ask.demand, Demand::Open | Demand::End { .. });
+    if stays || is_observer {
+        return None;
+    }
+    let Queue { kind, db, ref name, .. } = *queue;
+    Some(SlowWait { entry: waiter.entry.clone(), kind, db, name: name.clone() })
 }
 
 /// Another owner that holds the key of the waiter in `slot`; for a call for several keys, the first of them that
@@ -127,18 +124,22 @@ fn holder_against(tables: &Tables, store: &mut dyn Store, slot: WaiterSlot) -> O
     })
 }
 
-impl Tables {
-    #[inline(never)]
-    fn log_giving_up(&mut self, now: Now, wait: &SlowWait, holder: Option<&[u8]>, why: GivesUp) {
-        let SlowWait { entry, kind, db, name } = wait;
-        let key = Key { db: *db, name };
-        let waited_us = elapsed(now.mono, entry.since);
-        let about = About::call(*kind, key, &entry.owner, &entry.ask.label);
-        self.note(now, LogEvent::SlowWait, About { waited_us, ..about }, |text| {
-            text.write_str(why.as_str())?;
-            holder.map_or(Ok(()), |holder| write!(text, "; holder: {}", quote(holder)))
-        });
-    }
+#[inline(never)]
+fn log_giving_up(
+    tables: &mut Tables,
+    now: Now,
+    wait: &SlowWait,
+    holder: Option<&[u8]>,
+    why: GivesUp,
+) {
+    let SlowWait { entry, kind, db, name } = wait;
+    let key = Key { db: *db, name };
+    let waited_us = elapsed(now.mono, entry.since);
+    let about = About::call(*kind, key, &entry.owner, &entry.ask.label);
+    tables.note(now, LogEvent::SlowWait, About { waited_us, ..about }, |text| {
+        text.write_str(why.as_str())?;
+        holder.map_or(Ok(()), |holder| write!(text, "; holder: {}", quote(holder)))
+    });
 }
 
 /// An owner other than `owner` among the first holds of a key: an owner can be one of the readers for whose end it

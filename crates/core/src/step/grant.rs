@@ -78,7 +78,7 @@ impl Tables {
         }
         hold.set_notify(terms.notify, terms.reqid);
         if let Some(ms) = terms.bind_ms {
-            self.bind(hold_ref, hold, ms, terms.client);
+            self.connections.bind_hold(hold_ref, hold, ms, terms.client);
         }
     }
 }

@@ -1,8 +1,30 @@
-//! Hand-off: grants to waiters.
+//! Hand-off: who is next.
+//!
+//! # Order of service
+//!
+//! - A queue is served from its front, in the order in which its owners began to wait. An owner that asks again keeps
+//!   its place.
+//! - The first waiter that cannot be granted ends the hand-off: a request for one permit does not overtake one for
+//!   three, and a reader does not overtake a writer. Readers, and requests for permits, are granted one after the other
+//!   until one has to wait.
+//! - A waiter that does not count ([`Tables::counts`]) is passed, and keeps its place.
+//! - A call for several keys takes them when it is first at each of them that it does not hold. All such calls have the
+//!   same order in all queues that they share.
+//! - A new call hands off before it looks at the key, and then waits behind the first waiter that counts, whatever is
+//!   free. Two go first: the reader that upgrades, of which a lock has one, and the writer that also reads.
+//!
+//! # Why nobody starves
+//!
+//! Each grant takes a waiter from the front. In front of it come only one upgrade, and owners who were there before and
+//! whose grant could not be delivered. Each hold ends: by its owner, by its lease, or with its connection. Each end of
+//! a hold hands off in the same step, or marks the queue dirty for the tick, and the tick comes back until no queue is
+//! dirty. So a waiter that counts moves forward until it is first. It waits for as long as owners in front of it renew;
+//! and one whose connection lets its grants end unclaimed is passed until it sends a command. Owners that wait for each
+//! other are a matter of [`crate::deadlock`].
 
 use crate::base::ids::{QueueId, WaiterSlot};
 use crate::base::kind::Kind;
-use crate::ports::answers::too_wide;
+use crate::ports::answers::{too_wide, wrong_type};
 use crate::ports::effects::Outcome;
 use crate::step::Step;
 use crate::step::giving_up::GivesUp;
@@ -48,7 +70,7 @@ impl Step<'_> {
             return;
         }
         if self.tables.waits.queue(queue).is_some_and(|queue| queue.kind != kind) {
-            self.tables.reject_as_wrong_type(queue, self.fx);
+            self.tables.answer_all(queue, &wrong_type(), self.fx);
             return;
         }
         self.hand_off_to(queue, resource);

@@ -8,7 +8,7 @@ use crate::base::key::Key;
 use crate::base::kind::Kind;
 use crate::base::time::{Millis, Now};
 use crate::ports::answers::FOREVER;
-use crate::ports::effects::{Effects, Fault, Outcome};
+use crate::ports::effects::{Answer, Fault, Outcome};
 use crate::step::Step;
 use crate::step::end::End;
 use crate::tables::Tables;
@@ -128,26 +128,29 @@ impl Tables {
     }
 }
 
-/// After an ACQUIRE: logs its refusal, if that is notable.
-#[inline]
-pub(crate) fn observe_refusal(
-    tables: &mut Tables,
-    now: Now,
-    fx: &Effects,
-    kind: Kind,
-    key: Key<'_>,
-    owner: &[u8],
-    label: Option<&[u8]>,
-) {
-    let Effects { reply: Some(Outcome::Fault(fault)), .. } = fx else { return };
-    let Fault { code, text: why } = fault;
-    let event = match code {
-        ErrorCode::Deadlock => LogEvent::Deadlock,
-        ErrorCode::Spent => LogEvent::Spent,
-        _ => return,
-    };
-    let about = About::call(kind, key, owner, label.unwrap_or_default());
-    tables.note(now, event, about, |text| text.write_str(why.strip_prefix(FOREVER).unwrap_or(why)));
+impl Tables {
+    /// After an ACQUIRE: logs its refusal, if that is notable.
+    #[inline]
+    pub(crate) fn observe_refusal(
+        &mut self,
+        now: Now,
+        answer: &Answer,
+        kind: Kind,
+        key: Key<'_>,
+        owner: &[u8],
+        label: Option<&[u8]>,
+    ) {
+        let Answer::Now(Outcome::Fault(Fault { code, text: why })) = answer else { return };
+        let event = match code {
+            ErrorCode::Deadlock => LogEvent::Deadlock,
+            ErrorCode::Spent => LogEvent::Spent,
+            _ => return,
+        };
+        let about = About::call(kind, key, owner, label.unwrap_or_default());
+        self.note(now, event, about, |text| {
+            text.write_str(why.strip_prefix(FOREVER).unwrap_or(why))
+        });
+    }
 }
 
 impl Tables {

@@ -6,32 +6,33 @@ use crate::base::kind::Kind;
 use crate::tables::Tables;
 use crate::tables::pending::in_flight::{Given, InFlight, Kept, Part, Stays};
 use crate::tables::queues::waiter::Waiter;
+use crate::tables::settings::Settings;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 impl Tables {
     /// Notes the grants that the answer to a parked call carries.
     pub(crate) fn send(&mut self, waiter: &Waiter, parts: Vec<Part>) {
-        let stays = self.stays(waiter, parts.first());
+        let stays = stays(&self.settings, waiter, parts.first());
         let request = waiter.ask.request.clone();
         let grant = InFlight { client: waiter.client, request, is_cancelled: false, stays, parts };
         self.in_flight.grants.insert(waiter.id, grant);
     }
+}
 
-    fn stays(&self, waiter: &Waiter, part: Option<&Part>) -> Stays {
-        match (part, waiter.ask.queue_ms) {
-            (Some(part), queue_ms) if part.kind == Kind::Fair => {
-                Stays::Grant(self.settings.claim_ms(queue_ms))
-            }
-            (Some(part), Some(queue_ms)) => Stays::Entry(Box::new(Kept {
-                db: part.db,
-                name: part.name.clone(),
-                entry: waiter.entry.clone(),
-                queue_ms,
-                seq: waiter.seq,
-            })),
-            _ => Stays::Nothing,
+fn stays(settings: &Settings, waiter: &Waiter, part: Option<&Part>) -> Stays {
+    match (part, waiter.ask.queue_ms) {
+        (Some(part), queue_ms) if part.kind == Kind::Fair => {
+            Stays::Grant(settings.claim_ms(queue_ms))
         }
+        (Some(part), Some(queue_ms)) => Stays::Entry(Box::new(Kept {
+            db: part.db,
+            name: part.name.clone(),
+            entry: waiter.entry.clone(),
+            queue_ms,
+            seq: waiter.seq,
+        })),
+        _ => Stays::Nothing,
     }
 }
 

@@ -5,7 +5,7 @@ use crate::base::key::Key;
 use crate::base::kind::Kind;
 use crate::base::time::Instant;
 use crate::ports::answers::quoted;
-use crate::ports::effects::{Effects, Event, Outcome, Subject};
+use crate::ports::effects::{Answer, Effects, Event, Outcome, Subject};
 use crate::step::Step;
 use crate::step::terms::Terms;
 use crate::tables::Tables;
@@ -63,6 +63,11 @@ impl Tables {
         is_parked.then_some(id)
     }
 
+    /// The answer to a call that waits in `slot`, the last thing that it does there.
+    pub(crate) fn park(&mut self, slot: WaiterSlot) -> Answer {
+        self.note_waiter(slot).map_or(Answer::Now(Outcome::Null), Answer::Parked)
+    }
+
     /// Parks a call without an owner at the end of the queue. `LIMIT` if too many wait.
     pub(crate) fn park_nameless(
         &mut self,
@@ -70,12 +75,13 @@ impl Tables {
         key: Key<'_>,
         waiter: NewWaiter,
         fx: &mut Effects,
-    ) -> Result<(), Outcome> {
-        self.has_room(key, 1)?;
+    ) -> Answer {
+        if let Err(fault) = self.has_room(key, 1) {
+            return fault.into();
+        }
         let slot = self.waits.join(key, kind, waiter);
-        fx.parked = self.note_waiter(slot);
         fx.note(key, Event::Wait);
-        Ok(())
+        self.park(slot)
     }
 
     /// Whether the queues have room for `more` waiters, one of them for `key`. If too many wait in all, absent ones of

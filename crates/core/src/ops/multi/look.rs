@@ -65,7 +65,7 @@ pub(crate) fn inspect_all(
     if call.block_ms.is_none() || !turn.caller.may_block {
         return inspect_each(tables, turn, call, Own::Counts);
     }
-    if let Some(kept) = tables.group_kept_by(turn.now, turn.caller, call, takes_any) {
+    if let Some(kept) = group_kept_by(tables, turn.now, turn.caller, call, takes_any) {
         let states = inspect_each(tables, turn, call, Own::Stays)?;
         // An inspected key may have granted the call or ended it.
         if tables.waits.group(kept).is_some() {
@@ -135,24 +135,22 @@ impl Step<'_> {
     }
 }
 
-impl Tables {
-    /// The earlier call of the owner for several keys, if it waits for every key of this one.
-    fn group_kept_by(
-        &self,
-        now: Now,
-        caller: Caller,
-        call: &MAcquire<'_>,
-        takes_any: bool,
-    ) -> Option<GroupId> {
-        let place =
-            |name: &&[u8]| self.waits.get(self.waits.waiter_at(caller.key(name), call.owner)?);
-        let first = place(call.keys.first()?)?;
-        let lease = self.regime.lease(now.mono);
-        let group = (!self.waits.is_over(first, now.mono, lease)).then_some(first.group)?;
-        self.waits.group(group).filter(|group| group.takes_any == takes_any)?;
-        let all = call.keys.iter().all(|name| place(name).is_some_and(|w| w.group == group));
-        all.then_some(group)
-    }
+/// The earlier call of the owner for several keys, if it waits for every key of this one.
+fn group_kept_by(
+    tables: &Tables,
+    now: Now,
+    caller: Caller,
+    call: &MAcquire<'_>,
+    takes_any: bool,
+) -> Option<GroupId> {
+    let place =
+        |name: &&[u8]| tables.waits.get(tables.waits.waiter_at(caller.key(name), call.owner)?);
+    let first = place(call.keys.first()?)?;
+    let lease = tables.regime.lease(now.mono);
+    let group = (!tables.waits.is_over(first, now.mono, lease)).then_some(first.group)?;
+    tables.waits.group(group).filter(|group| group.takes_any == takes_any)?;
+    let all = call.keys.iter().all(|name| place(name).is_some_and(|w| w.group == group));
+    all.then_some(group)
 }
 
 /// The answer to a call for any key that does not wait.

@@ -2,7 +2,7 @@
 
 use crate::base::ids::{GroupId, WaiterSlot};
 use crate::base::kind::Kind;
-use crate::ports::effects::{Event, Outcome};
+use crate::ports::effects::{Answer, Event, Outcome};
 use crate::ports::turn::Turn;
 use crate::step::index;
 use crate::tables::Tables;
@@ -14,7 +14,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use dlock_wire::request::MAcquire;
 
-/// Adds a waiter to every queue and parks the caller.
+/// Adds a waiter to every queue. Returns the answer to the caller, which is parked, and the waiters.
 pub(crate) fn join_queues(
     tables: &mut Tables,
     turn: &mut Turn<'_>,
@@ -22,7 +22,7 @@ pub(crate) fn join_queues(
     wait_state: WaitState,
     takes_any: bool,
     kept: Option<GroupId>,
-) -> Result<Vec<WaiterSlot>, Outcome> {
+) -> Result<(Answer, Vec<WaiterSlot>), Outcome> {
     if let Some(group) = kept {
         keep_waiters(tables, turn, group, call);
     } else {
@@ -63,11 +63,9 @@ pub(crate) fn join_queues(
         turn.fx.note(key, Event::Wait);
         members.push(slot);
     }
-    if let Some(&first) = members.first() {
-        turn.fx.parked = tables.note_waiter(first);
-    }
+    let answer = members.first().map_or(Answer::Now(Outcome::Null), |&first| tables.park(first));
     tables.waits.unite(members.clone(), takes_any);
-    Ok(members)
+    Ok((answer, members))
 }
 
 /// An earlier call is over; its waiters for the keys of this one stay.

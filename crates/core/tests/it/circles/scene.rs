@@ -9,7 +9,7 @@ use dlock_core::base::slab::SlabId;
 use dlock_core::base::time::{Instant, Now};
 use dlock_core::events::tick::Progress;
 use dlock_core::machine::{Fact, Machine, ServerEvent};
-use dlock_core::ports::effects::{Effects, Outcome};
+use dlock_core::ports::effects::{Answer, Effects, Outcome};
 use dlock_core::ports::store::{Lookup, Store};
 use dlock_core::ports::turn::{Caller, Turn};
 use dlock_core::tables::queues::waiter::Waiter;
@@ -129,13 +129,13 @@ impl Scene {
                 self.execute(caller, Op::Sem(SemOp::Acquire(call)));
             }
         }
-        match self.fx.reply.take() {
-            Some(Outcome::Null) | None => Came::WaitQueues,
-            Some(Outcome::Fault(fault)) if fault.code == ErrorCode::Deadlock => {
+        match self.fx.answer.take() {
+            Some(Answer::Parked(_) | Answer::Now(Outcome::Null)) => Came::WaitQueues,
+            Some(Answer::Now(Outcome::Fault(fault))) if fault.code == ErrorCode::Deadlock => {
                 assert!(self.fx.is_quiet(), "nobody else is disturbed: {:?}", self.fx);
                 Came::Deadlock(fault.text)
             }
-            Some(outcome) if outcome.is_grant() => Came::Granted,
+            Some(Answer::Now(outcome)) if outcome.is_grant() => Came::Granted,
             other => panic!("{other:?}"),
         }
     }
@@ -150,7 +150,7 @@ impl Scene {
             None => self.execute(caller, lock(at, LockOp::Release(release))),
             Some(mode) => self.execute(caller, Op::Rw(RwOp::Release(RwRelease { release, mode }))),
         }
-        assert_eq!(self.fx.reply, Some(Outcome::Count(0)));
+        assert_eq!(self.fx.answer, Some(Outcome::Count(0).into()));
         self.settle();
     }
 

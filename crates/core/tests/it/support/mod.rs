@@ -4,10 +4,8 @@ mod keys;
 mod late;
 mod server;
 
-use dlock_core::base::hash::HashKeys;
-use dlock_core::base::ids::WaiterId;
-use dlock_core::base::key::Key;
 use dlock_core::base::time::{Instant, Now};
+use dlock_core::base::{hash::HashKeys, ids::WaiterId, key::Key};
 use dlock_core::events::{diverged::Source, tick::Progress};
 use dlock_core::invariants::broken_invariant;
 use dlock_core::machine::{Fact, Machine, ServerEvent};
@@ -21,6 +19,7 @@ use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Op, Request, SemOp};
 pub use keys::{Digest, Keys};
 use keys::{Id, slot_of};
+use server::halves;
 pub use server::{AfterEvents, Saved, counts, drain_some};
 use std::collections::BTreeMap;
 
@@ -185,9 +184,10 @@ impl World {
             let replayed = self.replica.replay(keys, now, key, payload, Source::Primary);
             assert_eq!(replayed, Ok(()), "a replica can replay every record");
         }
+        let (reply, parked) = halves(fx.answer.take());
         let mut seen = Seen {
-            reply: fx.reply.take(),
-            parked: fx.parked.take(),
+            reply,
+            parked,
             messages: fx
                 .messages
                 .drain(..)

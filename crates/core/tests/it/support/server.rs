@@ -8,7 +8,7 @@ use dlock_core::base::time::{Instant, LeaseInstant, Now};
 use dlock_core::events::diverged::{NO_KEY, Source};
 use dlock_core::events::tick::Progress;
 use dlock_core::machine::{Fact, Machine, ServerEvent};
-use dlock_core::ports::effects::Effects;
+use dlock_core::ports::effects::{Answer, Effects, Outcome};
 use dlock_core::ports::lost::Lost;
 use dlock_core::ports::store::{Lookup, Store};
 use dlock_core::ports::turn::Turn;
@@ -439,4 +439,13 @@ fn encoded(resource: &Resource, now: Now, lease: LeaseInstant, level: Level) -> 
 
 fn decoded(payload: &[u8], now: Now) -> Resource {
     record::decode(payload, now.mono).expect("what was saved loads")
+}
+
+/// What a caller got, or the waiter as which it is parked.
+pub(super) fn halves(answer: Option<Answer>) -> (Option<Outcome>, Option<WaiterId>) {
+    match answer {
+        Some(Answer::Now(outcome)) => (Some(outcome), None),
+        Some(Answer::Parked(waiter)) => (None, Some(waiter)),
+        None => (None, None),
+    }
 }

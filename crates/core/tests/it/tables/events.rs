@@ -153,7 +153,7 @@ fn a_newcomer_waits_behind_the_waiters_of_a_removed_key_that_are_not_served() {
         &Op::Lock(LockFamily::Lock, LockOp::Acquire(call)),
         PermitId::default(),
     );
-    assert_eq!(fx.reply, Some(Outcome::Null), "the first waiter is granted");
+    assert_eq!(fx.answer, Some(Outcome::Null.into()), "the first waiter is granted");
     assert_eq!(fx.messages.len(), 1, "{:?}", fx.messages);
 }
 

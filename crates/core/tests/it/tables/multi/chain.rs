@@ -6,7 +6,7 @@ use dlock_core::base::time::{Instant, Now};
 use dlock_core::events::tick::Progress;
 use dlock_core::invariants::broken_invariant;
 use dlock_core::machine::{Fact, Machine};
-use dlock_core::ports::effects::{Effects, Outcome};
+use dlock_core::ports::effects::{Answer, Effects, Outcome};
 use dlock_core::ports::turn::{Caller, Turn};
 use dlock_core::tables::regime::Gate;
 use dlock_core::tables::settings::Settings;
@@ -36,7 +36,7 @@ fn a_long_chain_needs_no_deep_stack() {
                 &Op::Lock(LockFamily::Lock, LockOp::Acquire(call)),
                 PermitId::default(),
             );
-            assert!(matches!(fx.reply, Some(Outcome::Token(_))));
+            assert!(matches!(fx.answer, Some(Answer::Now(Outcome::Token(_)))));
         }
         for n in (1..=CALLS).rev() {
             fx.clear();
@@ -44,7 +44,7 @@ fn a_long_chain_needs_no_deep_stack() {
             let call = MAcquire { block_ms: Some(0), ..MAcquire::new(&both, &names[n]) };
             let turn = &mut Turn { keys: &mut keys, now: now(0), caller: caller(n), fx: &mut fx };
             machine.execute(turn, &Op::Multi(MultiOp::Acquire(call)), PermitId::default());
-            assert!(fx.parked.is_some());
+            assert!(matches!(fx.answer, Some(Answer::Parked(_))));
         }
         fx.clear();
         let turn = &mut Turn::without_caller(&mut keys, now(2_000), &mut fx);
