@@ -160,8 +160,8 @@ fn check_keys(tables: &Tables, store: &mut dyn Store) -> Result<(), String> {
     let leases = &tables.leases;
     let (mut held, mut permits) = (0, 0);
     for (id, entry) in leases.iter() {
-        held += entry.held as usize;
-        permits += entry.permits;
+        held += entry.held();
+        permits += entry.permits();
         let key = Key { db: leases.database_of(entry), name: &entry.name };
         let Lookup::Here(resource) = store.get(key) else { continue };
         if resource.key_id == id {
@@ -244,7 +244,7 @@ fn check_resource(
     resource: &Resource,
 ) -> Result<(), String> {
     let name = &entry.name;
-    ensure(resource.held() == entry.held as usize && resource.leased() == entry.permits, || {
+    ensure(resource.held() == entry.held() && resource.leased() == entry.permits(), || {
         format!("the entry of {name:?} knows how often it is held")
     })?;
     ensure(resource.kind() == entry.kind, || format!("the entry of {name:?} knows its kind"))?;

@@ -141,7 +141,7 @@ impl Tables {
             resource.key_id = self.leases.enter(key, resource.kind(), self.regime.epoch());
             self.bind_all(resource);
         }
-        self.leases.set_held(resource.key_id, resource.held(), resource.leased());
+        self.leases.set_held(resource.key_id, resource.held() as u64 + resource.leased());
         if self.regime.is_primary() {
             match resource.next_end() {
                 Some((at, _)) => self.leases.arm(resource.key_id, at),

@@ -34,10 +34,8 @@ pub struct Entry {
     pub epoch: u32,
     /// The family of the key.
     pub kind: Kind,
-    /// Number of its holds, without permits.
-    pub held: u32,
-    /// Number of its leased permits.
-    pub permits: u64,
+    /// Number of its holds; of a semaphore, of its leased permits, or `u32::MAX` if a payload brought more.
+    count: u32,
     /// The machine did not find its key.
     is_missed: bool,
     /// A call waits, or waited, for its key.
@@ -45,11 +43,23 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Number of its holds, without permits.
+    pub(crate) fn held(&self) -> usize {
+        if self.kind == Kind::Semaphore { 0 } else { self.count as usize }
+    }
+
+    /// Number of its leased permits.
+    pub(crate) fn permits(&self) -> u64 {
+        if self.kind == Kind::Semaphore { self.count.into() } else { 0 }
+    }
+
     /// Whether its key is in the database with this home.
     pub(crate) fn is_in(&self, home: u32) -> bool {
         self.home == home
     }
 }
+
+const _: () = assert!(core::mem::size_of::<Option<Entry>>() <= 48);
 
 /// The entries of a database.
 #[derive(Debug)]
@@ -91,8 +101,7 @@ impl Leases {
             next: KeyId::NONE,
             epoch,
             kind,
-            held: 0,
-            permits: 0,
+            count: 0,
             is_missed: false,
             is_awaited: false,
         });
@@ -108,8 +117,8 @@ impl Leases {
         if let Some(entry) = self.entries.get_mut(id) {
             (entry.home, entry.prev, entry.next) = (home, KeyId::NONE, next);
             of.len += 1;
-            of.held += entry.held as usize;
-            of.permits += entry.permits;
+            of.held += entry.held();
+            of.permits += entry.permits();
         }
         if let Some(next) = self.entries.get_mut(next) {
             next.prev = id;
@@ -121,8 +130,8 @@ impl Leases {
         let Some(entry) = self.entries.get(id) else { return };
         let Some(of) = self.homes.get_mut(&entry.home) else { return };
         of.len -= 1;
-        of.held -= entry.held as usize;
-        of.permits -= entry.permits;
+        of.held -= entry.held();
+        of.permits -= entry.permits();
         let (prev, next) = (entry.prev, entry.next);
         match self.entries.get_mut(prev) {
             Some(prev) => prev.next = next,
@@ -201,17 +210,15 @@ impl Leases {
         self.home_of.get(&db).copied().unwrap_or(db)
     }
 
-    /// Sets the number of holds of the key, and of its leased permits.
-    pub fn set_held(&mut self, id: KeyId, held: usize, permits: u64) {
+    /// Sets the number of holds of the key; of a semaphore, that of its leased permits.
+    pub fn set_held(&mut self, id: KeyId, count: u64) {
         if let Some(entry) = self.entries.get_mut(id)
             && let Some(of) = self.homes.get_mut(&entry.home)
         {
-            // As many as memory can hold.
-            let held = u32::try_from(held).unwrap_or(u32::MAX);
-            of.held = of.held + held as usize - entry.held as usize;
-            of.permits = of.permits + permits - entry.permits;
-            entry.held = held;
-            entry.permits = permits;
+            let (held, permits) = (entry.held(), entry.permits());
+            entry.count = u32::try_from(count).unwrap_or(u32::MAX);
+            of.held = of.held + entry.held() - held;
+            of.permits = of.permits + entry.permits() - permits;
         }
     }
 
@@ -413,7 +420,7 @@ mod tests {
         let [key, other] = [0, 1].map(|db| Key { db, name: b"k" });
         let ids = [key, key, other].map(|key| leases.enter(key, Kind::Lock, 0));
         leases.arm(ids[0], LeaseInstant(1));
-        leases.set_held(ids[2], 1, 0);
+        leases.set_held(ids[2], 1);
         assert_eq!(leases.flush(Some(0)), BTreeMap::from([(0, 0)]));
         leases.arm(ids[1], LeaseInstant(1));
         assert!(leases.of_key(ids[0], key).is_none() && leases.leave(ids[1]).is_none());
