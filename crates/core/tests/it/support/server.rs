@@ -9,14 +9,13 @@ use dlock_core::events::diverged::{NO_KEY, Source};
 use dlock_core::events::tick::Progress;
 use dlock_core::machine::{Fact, Machine, ServerEvent};
 use dlock_core::ports::effects::{Answer, Effects, Outcome};
-use dlock_core::ports::lost::Lost;
 use dlock_core::ports::store::{Lookup, Store};
-use dlock_core::ports::turn::Turn;
+use dlock_core::ports::{lost::Lost, turn::Turn};
 use dlock_core::record::{self, Clocks, Level};
 use dlock_core::tables::regime::Gate;
 use dlock_core::value::resource::Resource;
 
-/// [`drain_some`], or nothing: then the tick does all the work, as after very many events.
+/// [`drain_some`], or nothing: then the tick does all the work.
 pub type AfterEvents = fn(&mut Machine, &mut Turn<'_>);
 
 /// The events that the server reported are processed.
@@ -432,8 +431,8 @@ pub enum Saved {
 }
 
 fn encoded(resource: &Resource, now: Now, lease: LeaseInstant, level: Level) -> Vec<u8> {
-    let mut payload = Vec::new();
-    record::encode(resource, Clocks { mono: now.mono, lease }, level, &mut payload);
+    let (mut payload, now) = (Vec::new(), Clocks { mono: now.mono, lease });
+    record::encode(resource, now, level, &mut payload);
     payload
 }
 

@@ -44,6 +44,11 @@ fn lacks_ends(fewer: &str, more: &str) -> bool {
         .is_some_and(|rest| rest.contains(&String::from("+expire")) && rest.iter().all(is_end))
 }
 
+/// Whether a row is a call of a client.
+fn is_call(row: &str) -> bool {
+    ["DLOCK.", "DFAIR.", "DRW.", "DSEM.", "DLATCH."].iter().any(|family| row.contains(family))
+}
+
 /// What a row shows, piece by piece.
 fn parts(shown: &str) -> Vec<String> {
     let shown = shown.replace("; ", " ;").replace(" +", " ;+").replace(" #", " ;#");
@@ -191,7 +196,7 @@ pub const DIFFERENCES: &[Difference] = &[
     Difference {
         why: "A call over a connection whose waiters were skipped serves dirty queues, of other keys, too: what is \
               over there ends then, before the tick.",
-        explains: |row, old, new| row.contains("ACQUIRE") && lacks_ends(old, new),
+        explains: |row, old, new| is_call(row) && lacks_ends(old, new),
         is_rare: true,
         ends: true,
     },
@@ -236,6 +241,17 @@ pub const DIFFERENCES: &[Difference] = &[
                 && parts_without_tokens(old) == parts_without_tokens(new)
         },
         is_rare: false,
+        ends: true,
+    },
+    Difference {
+        why: "The same beside a flush: what it frees is handed on before leases of other databases end. Places of the \
+              flushed database may stay, as above.",
+        explains: |row, old, new| {
+            row.contains("flush")
+                && old.contains("+expire")
+                && parts_without_tokens(old) == parts_without_tokens(unmarked(new))
+        },
+        is_rare: true,
         ends: true,
     },
     Difference {
