@@ -12,11 +12,11 @@
 //!
 //! | storey | what it holds |
 //! |---|---|
-//! | [`machine`], [`reply`], [`invariants`] | the doors; the answers of reading commands; what holds after each step |
-//! | [`ops`] | what clients ask for: one operation a file |
+//! | [`machine`], [`reply`], [`invariants`] | the doors; outcomes and views as replies; what holds after each step |
+//! | [`ops`] | what clients ask for: an operation a file |
 //! | [`events`] | what happens without a call: lost connections, roles, loading, time |
 //! | [`deadlock`] | owners that wait for each other: asked by calls, and by a search from the tick |
-//! | `run` | what both share, and what may touch several keys: the door to a key, calls for several locks |
+//! | `run` | what calls and events share, and what may touch several keys: the door to a key, calls for several locks |
 //! | `step` | one key: how holds begin and end, who is next, waits, requests, the index, what operators see |
 //! | [`view`] | the state of a key, for reading commands |
 //! | [`tables`] | all volatile state and its bookkeeping: queues, leases, connections, who may grant, settings |

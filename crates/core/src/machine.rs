@@ -1,7 +1,7 @@
 //! The machine's doors: all that the shell may ask of it.
 //!
 //! The state is in [`Tables`]. A door hands it to the room that does the work: the operations of clients (`ops`),
-//! events without a call (`events`), and the step in which both run on a key ([`crate::ports::turn`]).
+//! events without a call (`events`), and the step in which both run on a key (`step`, entered by `run::enter`).
 
 use crate::base::hash::HashKeys;
 use crate::base::ids::{QueueId, WaiterId};
@@ -42,7 +42,7 @@ pub enum ServerEvent<'a> {
     ClientGone(u64),
     /// A client that does not wait has sent a command.
     ClientActive(u64),
-    /// A blocked call ended although its connection lives: it keeps no place.
+    /// A blocked call ended although its connection lives: it keeps its place only with QUEUE.
     Withdrawn(WaiterId),
     /// A blocked call ended with its connection.
     HungUp(WaiterId),

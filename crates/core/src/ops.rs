@@ -1,4 +1,4 @@
-//! The one door for what clients ask, and their operations: one a file.
+//! The one door for what clients ask, and their operations.
 
 pub(crate) mod acquire;
 pub(crate) mod await_end;

@@ -55,7 +55,8 @@ pub(crate) struct Step<'a> {
     pub ends_at_most: usize,
     /// Waiters served in this step, by all of its hand-offs.
     pub served: usize,
-    /// The queue whose waiters, all of them skipped, a grant overtakes.
+    /// The queue of the key, if the caller is granted ahead of its waiters: they are passed, or the caller goes first,
+    /// or its call for several keys is first.
     pub overtakes: Option<QueueId>,
     /// The waiter of the caller, if it is in the queue.
     pub own_waiter: Option<WaiterId>,

@@ -1,4 +1,4 @@
-//! The answers of reading commands. They change nothing. They treat everything that has expired as ended, even where it
+//! What reading commands see. They change nothing. They treat everything that has expired as ended, even where it
 //! cannot be removed (on a replica, during a pause).
 
 pub(crate) mod rows;
@@ -202,7 +202,7 @@ pub fn is_current(
         .any(|hold| tables.hold_ends(resource, hold, lease) > lease))
 }
 
-/// WAITERS: the first `most` waiters in order of service.
+/// WAITERS: the first `most` waiters in the order of the queue, also those that a hand-off passes.
 pub fn waiters(
     tables: &Tables,
     store: &mut dyn Store,

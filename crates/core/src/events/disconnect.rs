@@ -1,4 +1,4 @@
-//! Connections that close, calls that are unblocked, waits that time out.
+//! Connections that close, and calls that are unblocked.
 
 use crate::base::ids::{HoldRef, WaiterId};
 use crate::base::key::Key;

@@ -1,4 +1,4 @@
-//! Verbs of read-write locks that differ from those of locks.
+//! Read-write locks: the refusal of a second upgrade.
 
 use crate::base::ids::HoldId;
 use crate::ports::effects::Outcome;

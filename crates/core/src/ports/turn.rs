@@ -1,7 +1,4 @@
-//! The turn: one run of the machine; and the step, an operation on one key within it.
-//!
-//! Every step does the same. It ends expired holds, runs its verb, updates the index, and notes the new state once as a
-//! record. So expiry has one implementation, and a late alarm cannot cause a wrong state.
+//! The turn: one run of the machine.
 
 use crate::base::key::Key;
 use crate::base::time::Now;

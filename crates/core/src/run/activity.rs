@@ -1,4 +1,4 @@
-//! Connections that are active again, or no longer: whether their waiters are served.
+//! Connections that are active again: their waiters are served. (`step/end` marks them unresponsive.)
 
 use crate::ports::turn::Turn;
 use crate::run::drain;

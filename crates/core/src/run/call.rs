@@ -72,8 +72,7 @@ pub(crate) fn on_short_call(
     on_call(tables, turn, kind, key, verb).unwrap_or_else(|_| wrong_type()).into()
 }
 
-/// Serves the waiters of a key before a command looks at it, if
-/// [`is_behind`](crate::tables::queues::WaitQueues::is_behind).
+/// Serves the waiters of a key before a command looks at it, if its queue is dirty.
 pub(crate) fn catch_up(tables: &mut Tables, turn: &mut Turn<'_>, key: Key<'_>) {
     let queue = tables.waits.queue_of(key).filter(|&queue| tables.waits.is_dirty(queue));
     if let Some(kind) = queue.and_then(|id| Some(tables.waits.queue(id)?.kind)) {

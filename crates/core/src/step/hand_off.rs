@@ -184,8 +184,11 @@ impl Tables {
     /// |---|---|---|
     /// | a blocked call, for one key or several | counts | counts |
     /// | a place, its connection is open | counts | counts |
-    /// | the same, but its connection let a grant end unclaimed | not until its next call | not until its next call |
+    /// | the same, but its connection let a grant end unclaimed | not until it sends a command | the same |
     /// | a place, its connection is closed | counts until its grace ends | not until its owner asks again |
+    ///
+    /// `step/end` marks such a connection unresponsive, and any dlock command over it clears that (`run/activity`). To
+    /// ask again is to call with BLOCK or QUEUE.
     ///
     /// A wait that is over counts until the timer or the hand-off ends it.
     pub(crate) fn counts(&self, waiter: &Waiter) -> bool {

@@ -1,18 +1,19 @@
 //! All queues. Joining, leaving and finding the waiter of an owner cost O(1) at any queue length.
 //!
 //! `by_key` finds the queue of a key, and `groups` knows which waiters belong to one call for several keys. `owners`
-//! knows the waiters of each owner, and `holders` the holders of keys with waiters. `walk` goes along a queue, and
-//! `wait_state` changes the state of a waiter.
+//! knows the waiters of each owner, and `holders` the holders of keys with waiters. `walk` goes along a queue,
+//! `wait_state` changes the state of a waiter, and `deserted` says which waiters are passed because their connection is
+//! closed.
 
 pub(crate) mod by_key;
 pub(crate) mod databases;
+pub(crate) mod deserted;
 pub(crate) mod former;
 pub(crate) mod groups;
 pub(crate) mod holders;
 pub(crate) mod lengths;
 pub(crate) mod observers;
 pub(crate) mod owners;
-pub(crate) mod present;
 pub(crate) mod wait_state;
 pub mod waiter;
 pub(crate) mod walk;

@@ -1,9 +1,9 @@
-//! The volatile half of a primitive: its waiters and their demands. The queues themselves are in
-//! [`waits`](crate::tables::queues).
+//! The waiters of a queue ([`queues`](crate::tables::queues)) and their states ([`WaitState`]): a blocked call
+//! (*parked*), a place with a connection, or a place whose connection is closed (*absent*; where the queue passes it,
+//! *deserted*). Whether a waiter is served: `Tables::counts` in `step/hand_off.rs`.
 //!
-//! A waiter is in one of three states: *parked* (a blocked call), *queued* (a queue entry with a connection but no
-//! blocked call) or *absent* (a queue entry whose connection is closed, within its grace). A call that waits for
-//! several keys has a waiter in each of their queues: its first one is parked, the others are its *members*.
+//! A call that waits for several keys has a waiter in each of their queues: its first one is parked, the others are its
+//! *members*.
 
 use crate::base::bytes::Name;
 use crate::base::hash::HashKeys;

@@ -1,4 +1,4 @@
-//! Walks along a queue, in order of service.
+//! Walks along a queue, from the front.
 
 use crate::base::ids::{QueueId, WaiterSlot};
 use crate::tables::portions::Slots;
@@ -6,7 +6,7 @@ use crate::tables::queues::WaitQueues;
 use crate::tables::queues::waiter::Waiter;
 
 impl WaitQueues {
-    /// The waiters of a queue in order of service.
+    /// The waiters of a queue, from the front.
     pub fn walk(&self, queue: QueueId) -> impl Iterator<Item = (WaiterSlot, &Waiter)> {
         self.walk_from(self.queues.get(queue).map_or(WaiterSlot::NONE, |queue| queue.head))
     }
