@@ -36,7 +36,7 @@ fn lacks(fewer: &[String], more: &[String]) -> Option<Vec<String>> {
 /// Whether `fewer` lacks ends of leases, and what follows from them, that `more` has; and nothing else.
 fn lacks_ends(fewer: &str, more: &str) -> bool {
     let is_end = |part: &String| {
-        [" expired ", "+expire", "+acquire", " granted ", " gets "]
+        [" expired ", "+expire", "+acquire", " granted ", " gets ", "#"]
             .iter()
             .any(|end| part.contains(end))
     };
@@ -44,9 +44,9 @@ fn lacks_ends(fewer: &str, more: &str) -> bool {
         .is_some_and(|rest| rest.contains(&String::from("+expire")) && rest.iter().all(is_end))
 }
 
-/// Whether a row is a call of a client.
-fn is_call(row: &str) -> bool {
-    ["DLOCK.", "DFAIR.", "DRW.", "DSEM.", "DLATCH."].iter().any(|family| row.contains(family))
+/// Whether a row is a call that asks for something.
+fn is_ask(row: &str) -> bool {
+    ["ACQUIRE", "TAKE", "DRAIN"].iter().any(|verb| row.contains(verb))
 }
 
 /// What a row shows, piece by piece.
@@ -196,7 +196,14 @@ pub const DIFFERENCES: &[Difference] = &[
     Difference {
         why: "A call over a connection whose waiters were skipped serves dirty queues, of other keys, too: what is \
               over there ends then, before the tick.",
-        explains: |row, old, new| is_call(row) && lacks_ends(old, new),
+        explains: |row, old, new| is_ask(row) && lacks_ends(old, new),
+        is_rare: true,
+        ends: true,
+    },
+    Difference {
+        why: "The deadlines of keys with waiters are in a timing wheel of their own: a call that asks ends such a lease up \
+              to half a millisecond later.",
+        explains: |row, old, new| is_ask(row) && lacks_ends(new, old),
         is_rare: true,
         ends: true,
     },
@@ -220,6 +227,29 @@ pub const DIFFERENCES: &[Difference] = &[
             lost.peek().is_some()
                 && lost.all(|told| new.contains(&told))
                 && parts_without_grants(old) == parts_without_grants(new)
+        },
+        is_rare: true,
+        ends: true,
+    },
+    Difference {
+        why: "A place whose grace has ended closes no cycle, although the tick has not removed it yet.",
+        explains: |row, old, new| {
+            let waits = ["null +wait", "parked +wait", "+wait; null", "+wait; parked"];
+            is_ask(row) && old == "DEADLOCK" && waits.contains(&new)
+        },
+        is_rare: true,
+        ends: true,
+    },
+    Difference {
+        why: "Observers of a hold are no grants after waiting, also where a small portion leaves some to the tick.",
+        explains: |row, old, new| {
+            let split = |shown: &str| {
+                let (at_once, rest) = shown.split_once(", ")?;
+                let (waited, rest) = rest.split_once(", ")?;
+                Some((waited.parse::<u64>().ok()?, format!("{at_once} {rest}")))
+            };
+            let both = split(old).zip(split(new));
+            row.ends_with("state") && both.is_some_and(|(old, new)| old.0 > new.0 && old.1 == new.1)
         },
         is_rare: true,
         ends: true,
@@ -259,11 +289,10 @@ pub const DIFFERENCES: &[Difference] = &[
               another lease has ended before that, so the owner is granted what that one held.",
         explains: |row, old, new| {
             let ended = |shown: &str| shown.matches("+expire").count();
-            (row.contains("tick") || row.contains(" whole "))
+            (row.contains("tick") || row.contains(" whole ") || is_ask(row))
                 && ended(old) > 1
                 && ended(old) == ended(new)
                 && old.contains(": expired ")
-                && old.matches("+acquire").count() != new.matches("+acquire").count()
         },
         is_rare: true,
         ends: true,
@@ -272,13 +301,14 @@ pub const DIFFERENCES: &[Difference] = &[
         why: "An ANYACQUIRE whose locks become free in one tick gets another one of them: deadlines of one tick have \
               no promised order, and keys with waiters have their own timing wheel. A call that waits for the locks \
               that it leaves is granted them.",
-        explains: |_, old, new| {
+        explains: |row, old, new| {
             let clients = |shown: &str| {
                 granted_any(shown).into_iter().map(|(client, _)| client).collect::<Vec<_>>()
             };
             granted_any(old) != granted_any(new)
                 && clients(old) == clients(new)
-                && parts_without_grants(old) == parts_without_grants(new)
+                // The call that ends the leases may find the key taken.
+                && (is_ask(row) || parts_without_grants(old) == parts_without_grants(new))
         },
         is_rare: true,
         ends: true,
@@ -293,7 +323,7 @@ pub const DIFFERENCES: &[Difference] = &[
                 let rest = parts(shown).into_iter().filter(|part| !is_refusal(part));
                 rest.collect::<Vec<_>>()
             };
-            row.contains("tick")
+            (row.contains("tick") || row.contains("failover"))
                 && parts(new).iter().any(is_refusal)
                 && without(new) == without(old)
         },
