@@ -25,7 +25,7 @@ pub fn write(to: &mut InfoWriter, crash: bool) {
     let noted = u64::from(!inbox::is_empty());
     let _ = shell::with(|shell| {
         let machine = &shell.machine;
-        let (blocked, queued) = machine.tables().waits.count();
+        let (blocked, queued) = machine.tables().waits.blocked_and_queued();
         if to.section(c"keys") {
             to.text(c"version", VERSION);
             let is_tried = ffi::host().is_some_and(|host| host.is_tried);

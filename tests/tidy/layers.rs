@@ -14,6 +14,15 @@ struct House {
     circles: &'static [&'static [&'static str]],
     /// Types of a lower layer that a layer does without: the layer, and the type.
     without: &'static [(&'static str, &'static str)],
+    /// Types whose methods stand in several layers.
+    spread: &'static [&'static str],
+}
+
+impl House {
+    /// The layer of a module, counted from the top.
+    fn level(&self, parts: &[&str]) -> Option<usize> {
+        self.layers.iter().position(|layer| Some(layer) == parts.first())
+    }
 }
 
 const HOUSES: &[House] = &[
@@ -35,6 +44,7 @@ const HOUSES: &[House] = &[
         ],
         circles: &[&["fake/server", "fake/session"]],
         without: &[],
+        spread: &[],
     },
     House {
         source: "crates/core/src/",
@@ -46,7 +56,14 @@ const HOUSES: &[House] = &[
         // step.
         circles: &[&["run/enter", "run/groups"]],
         // A step is about one key, and the tables do their bookkeeping without looking at keys.
-        without: &[("step", "Turn"), ("view", "Turn"), ("tables", "Turn"), ("tables", "Store")],
+        without: &[
+            ("step", "Turn"),
+            ("step", "turn"),
+            ("view", "Turn"),
+            ("tables", "Turn"),
+            ("tables", "Store"),
+        ],
+        spread: &["Tables", "Step", "WaitQueues", "Pending"],
     },
 ];
 
@@ -125,9 +142,60 @@ fn named<'a>(module: &[&'a str], code: &'a str) -> Vec<Vec<&'a str>> {
     found
 }
 
+/// The methods that code has, each with its type.
+fn methods(code: &str) -> Vec<(&str, &str)> {
+    let (mut found, mut of) = (Vec::new(), "");
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    for line in code.lines() {
+        if line.starts_with("impl") || line.starts_with("trait") || line.starts_with("pub trait") {
+            let words = line.split(|c| !is_name(c)).filter(|word| !word.is_empty());
+            of = words.skip(1).find(|word| word.starts_with(char::is_uppercase)).unwrap_or("_");
+        } else if line.starts_with('}') {
+            of = "";
+        } else if !of.is_empty() && line.starts_with("    ") && !line.starts_with("     ") {
+            let after = line.split_once("fn ").map(|(_, after)| after);
+            let name = after.and_then(|after| after.split(|c| !is_name(c)).next());
+            found.extend(name.map(|name| (of, name)));
+        }
+    }
+    found
+}
+
+/// The methods that code calls.
+fn called(code: &str) -> BTreeSet<&str> {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let parts = lines.flat_map(|line| line.split('.').skip(1));
+    parts
+        .map(|part| part.split_at(part.find(|c| !is_name(c)).unwrap_or(part.len())))
+        .filter(|(_, rest)| rest.starts_with('(') || rest.starts_with("::<"))
+        .map(|(name, _)| name)
+        .collect()
+}
+
 /// The layer and the room of a module or an item: its path as far as that.
 fn room(parts: &[&str]) -> String {
     parts.iter().take(2).copied().collect::<Vec<_>>().join("/")
+}
+
+/// The lowest layer that has a method of a name, for the names that the spread types have.
+fn lowest_with_method<'a>(
+    house: &House,
+    sources: &[(&'a str, &'a File)],
+) -> BTreeMap<&'a str, usize> {
+    let (mut lowest, mut spread) = (BTreeMap::<&str, usize>::new(), BTreeSet::new());
+    for (path, file) in sources {
+        let own = house.level(&module(path)).unwrap_or(0);
+        for (of, name) in methods(code(&file.text)) {
+            let known = lowest.entry(name).or_default();
+            *known = own.max(*known);
+            if house.spread.contains(&of) {
+                spread.insert(name);
+            }
+        }
+    }
+    lowest.retain(|name, _| spread.contains(name));
+    lowest
 }
 
 /// What is wrong with the imports of the files of a house.
@@ -139,8 +207,12 @@ fn mistakes(house: &House, files: &[File]) -> Vec<String> {
     let rooms: BTreeSet<String> = sources.iter().map(|(path, _)| room(&module(path))).collect();
     let face = sources.iter().find(|(path, _)| *path == "lib.rs");
     let exports = face.map(|(_, file)| exports(&file.text)).unwrap_or_default();
-    let level = |parts: &[&str]| house.layers.iter().position(|layer| Some(layer) == parts.first());
+    let level = |parts: &[&str]| house.level(parts);
 
+    let is_top = |first: &&str| rooms.contains(*first) && !house.layers.contains(first);
+    let on_top = |parts: &[&str]| parts.first().is_some_and(is_top);
+
+    let lowest = lowest_with_method(house, &sources);
     let mut wrong = Vec::new();
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (path, file) in &sources {
@@ -154,6 +226,9 @@ fn mistakes(house: &House, files: &[File]) -> Vec<String> {
         if code.contains("use crate::{") {
             wrong.push(format!("{path}: one `use crate::` for each module"));
         }
+        let above = called(code).into_iter();
+        let above = above.filter(|name| lowest.get(name).is_some_and(|layer| *layer < own));
+        wrong.extend(above.map(|name| format!("{path} calls {name}, a method of a higher layer")));
         let code = expanded(code);
         for parts in named(&module, &code) {
             let parts = parts.first().and_then(|name| exports.get(name)).unwrap_or(&parts);
@@ -177,6 +252,9 @@ fn mistakes(house: &House, files: &[File]) -> Vec<String> {
                     let of_room = rooms.contains(&room(parts));
                     let target = if of_room { room(parts) } else { parts[0].to_owned() };
                     uses.entry(room(&module)).or_default().insert(target);
+                }
+                None if on_top(parts) => {
+                    wrong.push(format!("{path} uses crate::{}, which is on top", parts.join("::")));
                 }
                 None => {}
             }
@@ -257,6 +335,7 @@ fn mistakes_of_imports_are_seen() {
         layers: &["top", "low"],
         circles: &[&["top/c", "top/d"]],
         without: &[("top", "T")],
+        spread: &["S"],
     };
     let wrong = |files: &[File]| mistakes(&house, files);
     let low = "use crate::low::b::{B, C};\n/// `crate::top::a`\n";
@@ -284,6 +363,16 @@ fn mistakes_of_imports_are_seen() {
             "low/b.rs uses crate::top::b of a higher layer"
         ]
     );
+    assert_eq!(
+        wrong(&[file("top.rs", ""), file("low/a.rs", "use crate::door::A;"), file("door.rs", "")]),
+        ["low/a.rs uses crate::door::A, which is on top"]
+    );
+    let method = "impl S<'_> {\n    pub fn go(self) {}\n}\n";
+    assert_eq!(
+        wrong(&[file("top/a.rs", method), file("low/a.rs", "fn f(s: S) {\n    s.go();\n}")]),
+        ["low/a.rs calls go, a method of a higher layer"]
+    );
+    assert_eq!(wrong(&[file("low/a.rs", method), file("top/a.rs", "s.go();")]), [""; 0]);
     let circle = |a, b| {
         let text = |of| format!("use crate::top::{of}::X;");
         wrong(&[file(&format!("top/{a}.rs"), &text(b)), file(&format!("top/{b}/x.rs"), &text(a))])

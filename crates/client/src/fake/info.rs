@@ -26,7 +26,7 @@ pub(super) fn text(state: &State, sections: &[&[u8]]) -> String {
     }
     let tables = state.machine.tables();
     let waits = &tables.waits;
-    let (waiters_blocked, waiters_queued) = waits.count();
+    let (waiters_blocked, waiters_queued) = waits.blocked_and_queued();
     let armed = tables.leases.armed() + waits.timeouts.armed() + waits.graces.armed();
     let counters = &tables.counters;
     let fields: [(&str, &dyn Display); 25] = [

@@ -169,7 +169,7 @@ impl WaitQueues {
     }
 
     /// Number of blocked calls, and of queue entries without a call.
-    pub fn count(&self) -> (usize, usize) {
+    pub fn blocked_and_queued(&self) -> (usize, usize) {
         (self.parked, self.waiters.len() - self.parked - self.members)
     }
 
