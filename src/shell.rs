@@ -144,8 +144,8 @@ pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
     SHELL.try_with(|place| *place = Some(shell)).ok_or_else(|| "loaded on another thread".into())
 }
 
-/// Lends the shell to `f`. `None` if it is already lent: the server then called back into the module during a call of
-/// the module. `f` runs with an unknown gate and reports the server's answer.
+/// Lends the shell to `f`. `None` if it is lent already: the module called the server, and the server called the module
+/// back. The last answer about the gate does not count in `f`, which asks and reports it if it writes.
 pub fn with<R>(f: impl FnOnce(&mut Shell) -> R) -> Option<R> {
     SHELL.try_with(|shell| {
         let shell = shell.as_mut()?;

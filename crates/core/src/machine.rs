@@ -107,7 +107,7 @@ pub enum Fact<'a> {
     FileStanding(Standing),
     /// A full synchronization has replaced the data set by one that stands like this.
     PrimaryStanding(Standing),
-    /// Another data set has replaced the finished requests; `None`: it has none.
+    /// Another data set has taken the place of the present one: its finished requests; `None`: it has none.
     Requests(Option<SpentRequests>),
     /// The answer of a blocked call was sent.
     Delivered(WaiterId),

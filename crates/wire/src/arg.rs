@@ -15,7 +15,8 @@ pub struct Arg {
     pub multiple: bool,
     /// The accepted values.
     pub bounds: Bounds,
-    /// What it means (one line of Markdown, without the range).
+    /// What it means (one line of Markdown, without the range). That of a choice stands behind that of each part, so it
+    /// says what holds for all of them: the default, or that one is required.
     pub summary: &'static str,
     /// Parts of a [`ArgKind::OneOf`] or a [`ArgKind::Block`].
     pub parts: &'static [Arg],

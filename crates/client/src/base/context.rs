@@ -9,7 +9,7 @@ use crate::base::channel::Channels;
 use crate::base::gate::{Count, Counted, Gate};
 use crate::base::settings::Settings;
 
-/// One per client.
+/// What all parts of one client share, whatever its connections.
 pub(crate) struct Context {
     pub(crate) settings: Settings,
     pub(crate) gate: Arc<Gate>,

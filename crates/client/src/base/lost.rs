@@ -46,9 +46,9 @@ impl fmt::Display for Lost {
 #[must_use = "`Gone`: the hold had ended before the release, so the work may have overlapped another holder's"]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Released {
-    /// Locks, one or several: released. How many holds their owner still has of them, which other guards release.
+    /// One lock or several: released. The number of holds that their owner still has; other guards release those.
     Remaining(u64),
-    /// Permits: returned. How many are available now, negative while more are out than the semaphore has.
+    /// Permits: returned. The number of free ones now; negative while more are out than the semaphore has.
     Available(i64),
     /// It had ended before. Of several locks one is enough; the others are released.
     Gone {

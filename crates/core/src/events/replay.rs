@@ -131,7 +131,7 @@ impl Tables {
 
     /// Gives `put` the strings of [`record::encode_beside`], unless there is nothing to save: no token
     /// ([`Tables::token_floor`]) and no request that is over. `lost` are the values that were unlinked, and of which
-    /// this machine has not learnt (`events::lost`).
+    /// this machine has not learnt (`run::lost`).
     pub fn save_beside<'l>(
         &self,
         now: Now,

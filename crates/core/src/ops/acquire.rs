@@ -5,13 +5,13 @@ use crate::base::key::Key;
 use crate::base::kind::Kind;
 use crate::deadlock;
 use crate::deadlock::Target;
-use crate::ports::answers::{in_quarantine, quoted, too_wide};
+use crate::ports::answers::{quoted, too_wide};
 use crate::ports::effects::{Answer, Event, Outcome};
 use crate::ports::turn::Turn;
 use crate::run::call::{refused_in_script, wait_state_of};
 use crate::run::{activity, call, due, lost};
 use crate::step::Step;
-use crate::step::hand_off::Verdict;
+use crate::step::hand_off::goes_first;
 use crate::step::holder::own_hold;
 use crate::step::requests::{Asks, Call};
 use crate::step::terms::Terms;
@@ -236,56 +236,5 @@ impl Step<'_> {
             self.dirty = true;
         }
         None
-    }
-
-    /// Whether a new call can be granted now: the resource is free for it, and no waiter is first.
-    pub(crate) fn is_open(
-        &mut self,
-        resource: &mut Resource,
-        owner: &[u8],
-        demand: Demand,
-    ) -> bool {
-        if !self.tables.regime.may_grant(self.now.mono)
-            || self.verdict(resource, owner, demand) != Verdict::Yes
-        {
-            return false;
-        }
-        let Some(queue) = self.tables.waits.queue_of(self.key) else { return true };
-        self.overtakes = Some(queue);
-        goes_first(resource, owner, demand) || self.tables.first_in(queue).is_none()
-    }
-
-    /// The answer to a call that does not wait: Null while holds are in the way or nothing is free, otherwise the
-    /// reason why the resource is closed.
-    pub(crate) fn refuse(&self, resource: &Resource, owner: &[u8], demand: Demand) -> Outcome {
-        let left = self.tables.regime.quarantine_left(self.now.mono);
-        let is_held = || match (&resource.body, demand) {
-            (Body::Rw(rw), Demand::Rw(mode)) => rw.is_held_against(owner, mode),
-            (Body::Semaphore(semaphore), Demand::Permits { count: n, limit, .. }) => {
-                !semaphore.has(n, limit)
-            }
-            (Body::Semaphore(semaphore), Demand::Taken(n)) => !semaphore.has(n, None),
-            _ => resource.holds().next().is_some(),
-        };
-        if left > 0 && !is_held() {
-            return in_quarantine(left);
-        }
-        Outcome::Null
-    }
-}
-
-/// Whether an owner may pass the waiters because it holds a part of the lock already.
-fn goes_first(resource: &Resource, owner: &[u8], demand: Demand) -> bool {
-    match (&resource.body, demand) {
-        (Body::Rw(rw), Demand::Rw(Mode::Read)) => rw.find(owner, Mode::Write).is_some(),
-        _ => is_upgrade(resource, owner, demand),
-    }
-}
-
-/// Whether a reader asks to write.
-pub(crate) fn is_upgrade(resource: &Resource, owner: &[u8], demand: Demand) -> bool {
-    match (&resource.body, demand) {
-        (Body::Rw(rw), Demand::Rw(Mode::Write)) => rw.find(owner, Mode::Read).is_some(),
-        _ => false,
     }
 }

@@ -3,6 +3,7 @@
 use crate::base::ids::HoldId;
 use crate::ports::effects::Outcome;
 use crate::step::Step;
+use crate::step::hand_off::is_upgrade;
 use crate::tables::queues::waiter::Waiter;
 use crate::value::hold::Hold;
 use crate::value::resource::{Body, Resource};
@@ -20,7 +21,7 @@ impl Step<'_> {
         owner: &[u8],
         demand: Demand,
     ) -> Option<Outcome> {
-        if !crate::ops::acquire::is_upgrade(resource, owner, demand) {
+        if !is_upgrade(resource, owner, demand) {
             return None;
         }
         let Body::Rw(rw) = &resource.body else { return None };

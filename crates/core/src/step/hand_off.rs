@@ -16,15 +16,16 @@
 //! # Why nobody starves
 //!
 //! Each grant takes a waiter from the front. In front of it come only one upgrade, and owners who were there before and
-//! whose grant could not be delivered. Each hold ends: by its owner, by its lease, or with its connection. Each end of
-//! a hold hands off in the same step, or marks the queue dirty for the tick, and the tick comes back until no queue is
-//! dirty. So a waiter that counts moves forward until it is first. It waits for as long as owners in front of it renew;
-//! and one whose connection lets its grants end unclaimed is passed until it sends a command. Owners that wait for each
-//! other are a matter of [`crate::deadlock`].
+//! whose grant could not be delivered (without a connection, so passed). Each hold ends: by its owner, by its lease, or
+//! with its connection. Each end of a hold hands off in the same step, or marks the queue dirty for the tick, and the
+//! tick comes back until no queue is dirty. So a waiter that counts moves forward until it is first. It waits for as
+//! long as owners in front of it renew, or do not give back what they took with DSEM.TAKE, which has no lease; and one
+//! whose connection lets its grants end unclaimed is passed until it sends a command. Owners that wait for each other
+//! are a matter of [`crate::deadlock`].
 
 use crate::base::ids::{QueueId, WaiterSlot};
 use crate::base::kind::Kind;
-use crate::ports::answers::{too_wide, wrong_type};
+use crate::ports::answers::{in_quarantine, too_wide, wrong_type};
 use crate::ports::effects::Outcome;
 use crate::step::Step;
 use crate::step::giving_up::GivesUp;
@@ -36,6 +37,7 @@ use crate::value::wait_request::Demand;
 use alloc::string::String;
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
+use dlock_wire::request::Mode;
 
 /// Whether a key can grant a demand.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -274,5 +276,58 @@ impl Step<'_> {
             let text = too_wide(self.key.name, n, capacity);
             self.refuse_waiter(slot, &Outcome::fault(ErrorCode::Limit, text));
         }
+    }
+}
+
+impl Step<'_> {
+    /// Whether a new call can be granted now: the resource is free for it, and no waiter is first.
+    pub(crate) fn is_open(
+        &mut self,
+        resource: &mut Resource,
+        owner: &[u8],
+        demand: Demand,
+    ) -> bool {
+        if !self.tables.regime.may_grant(self.now.mono)
+            || self.verdict(resource, owner, demand) != Verdict::Yes
+        {
+            return false;
+        }
+        let Some(queue) = self.tables.waits.queue_of(self.key) else { return true };
+        self.overtakes = Some(queue);
+        goes_first(resource, owner, demand) || self.tables.first_in(queue).is_none()
+    }
+
+    /// The answer to a call that does not wait: Null while holds are in the way or nothing is free, otherwise the
+    /// reason why the resource is closed.
+    pub(crate) fn refuse(&self, resource: &Resource, owner: &[u8], demand: Demand) -> Outcome {
+        let left = self.tables.regime.quarantine_left(self.now.mono);
+        let is_held = || match (&resource.body, demand) {
+            (Body::Rw(rw), Demand::Rw(mode)) => rw.is_held_against(owner, mode),
+            (Body::Semaphore(semaphore), Demand::Permits { count: n, limit, .. }) => {
+                !semaphore.has(n, limit)
+            }
+            (Body::Semaphore(semaphore), Demand::Taken(n)) => !semaphore.has(n, None),
+            _ => resource.holds().next().is_some(),
+        };
+        if left > 0 && !is_held() {
+            return in_quarantine(left);
+        }
+        Outcome::Null
+    }
+}
+
+/// Whether an owner may pass the waiters because it holds a part of the lock already.
+pub(crate) fn goes_first(resource: &Resource, owner: &[u8], demand: Demand) -> bool {
+    match (&resource.body, demand) {
+        (Body::Rw(rw), Demand::Rw(Mode::Read)) => rw.find(owner, Mode::Write).is_some(),
+        _ => is_upgrade(resource, owner, demand),
+    }
+}
+
+/// Whether a reader asks to write.
+pub(crate) fn is_upgrade(resource: &Resource, owner: &[u8], demand: Demand) -> bool {
+    match (&resource.body, demand) {
+        (Body::Rw(rw), Demand::Rw(Mode::Write)) => rw.find(owner, Mode::Read).is_some(),
+        _ => false,
     }
 }

@@ -250,7 +250,8 @@ macro_rules! arguments {
     };
 }
 
-/// A request: each line is a field and its argument. Those without a keyword are in braces.
+/// A request: each line is a field and its argument. Those without a keyword are in braces. Options that exclude each
+/// other are parts of one `Arg::choice`, and so one field, with a type of its own (see `Option<Channel>`).
 macro_rules! request {
     (
         $(#[$attribute:meta])*

@@ -1,4 +1,5 @@
-//! The commands of each family. Identifiers, requests, parser and writer come from these lists.
+//! The commands of each family. Identifiers and dispatch come from these lists; the fields of a request are in the file
+//! of its family.
 
 use super::latch::{Await, CountDown, LatchInit};
 use super::lock::{

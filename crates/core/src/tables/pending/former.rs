@@ -1,4 +1,4 @@
-//! The wait tables of the time before a demotion.
+//! Waiters from before a demotion: their tables are kept until each blocked call has its answer.
 
 use crate::base::ids::{WaiterId, WaiterSlot};
 use crate::ports::effects::Outcome;
@@ -7,7 +7,7 @@ use crate::tables::pending::Pending;
 use crate::tables::queues::WaitQueues;
 use dlock_wire::reply::ErrorCode;
 
-/// The wait tables of the time before a demotion.
+/// The waiters of the time as a primary, and their connections.
 #[derive(Debug)]
 pub(crate) struct Former {
     pub waits: WaitQueues,
