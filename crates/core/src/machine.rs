@@ -19,6 +19,7 @@ use crate::record::divergence::Refused;
 use crate::record::{DecodeError, Level, Standing};
 use crate::reply::{self, View};
 use crate::run::{activity, call, flush, keyspace, lost};
+use crate::step::requests;
 use crate::tables::Tables;
 use crate::tables::regime::Gate;
 use crate::tables::settings::Settings;
@@ -187,7 +188,7 @@ impl Machine {
             Fact::FileInDoubt => diverged::doubt_file(tables),
             Fact::FileStanding(standing) => diverged::stand_as_file(tables, standing),
             Fact::PrimaryStanding(standing) => diverged::stand_as_primary(tables, standing),
-            Fact::Requests(spent) => tables.replace_spent(spent),
+            Fact::Requests(spent) => requests::replace_spent(tables, spent),
             Fact::Delivered(waiter) => tables.in_flight.delivered(waiter),
             Fact::HoldersGone(key) => keyspace::forget_holders(tables, key),
             Fact::ValueMoved(resource, key) => keyspace::value_moved(tables, resource, key),

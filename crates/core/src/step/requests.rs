@@ -107,14 +107,12 @@ impl Tables {
     }
 }
 
-impl Tables {
-    /// Another data set replaces the present one, and with it the known requests: `spent`, or none.
-    pub(crate) fn replace_spent(&mut self, spent: Option<SpentRequests>) {
-        // They belonged to the former data set.
-        self.pending.broken.clear();
-        let keys = self.spent.keys();
-        self.spent = spent.unwrap_or_else(|| SpentRequests::new(keys));
-    }
+/// Another data set replaces the present one, and with it the known requests: `spent`, or none.
+pub(crate) fn replace_spent(tables: &mut Tables, spent: Option<SpentRequests>) {
+    // They belonged to the former data set.
+    tables.pending.broken.clear();
+    let keys = tables.spent.keys();
+    tables.spent = spent.unwrap_or_else(|| SpentRequests::new(keys));
 }
 
 impl Step<'_> {
