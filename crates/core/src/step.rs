@@ -112,9 +112,7 @@ impl Step<'_> {
             self.shorten_all_gone(resource);
         }
     }
-}
 
-impl Step<'_> {
     /// Before the verb: notes grants of waiters as a record of their own. The verb may end such a hold again, and its
     /// token must not be lost.
     pub(crate) fn note_grants(&mut self, resource: &mut Resource) {

@@ -155,9 +155,7 @@ impl Step<'_> {
             self.fx.message(message::Event::Granted, self.key, subject);
         }
     }
-}
 
-impl Step<'_> {
     /// A call for several keys is first at one of them. Returns `true` if it left the queue.
     pub(crate) fn grant_member(&mut self, resource: &mut Resource, slot: WaiterSlot) -> bool {
         let Some(waiter) = self.tables.waits.get(slot) else { return true };

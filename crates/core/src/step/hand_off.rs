@@ -277,9 +277,7 @@ impl Step<'_> {
             self.refuse_waiter(slot, &Outcome::fault(ErrorCode::Limit, text));
         }
     }
-}
 
-impl Step<'_> {
     /// Whether a new call can be granted now: the resource is free for it, and no waiter is first.
     pub(crate) fn is_open(
         &mut self,

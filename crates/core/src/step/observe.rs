@@ -126,9 +126,7 @@ impl Tables {
             holder.map_or(Ok(()), |holder| write!(text, "; last holder: {}", quote(holder)))
         });
     }
-}
 
-impl Tables {
     /// After an ACQUIRE: logs its refusal, if that is notable.
     #[inline]
     pub(crate) fn observe_refusal(
@@ -151,9 +149,7 @@ impl Tables {
             text.write_str(why.strip_prefix(FOREVER).unwrap_or(why))
         });
     }
-}
 
-impl Tables {
     /// The search from the tick refuses a wait.
     pub(crate) fn observe_deadlock(
         &mut self,

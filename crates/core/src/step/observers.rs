@@ -24,9 +24,7 @@ impl Tables {
             }
         }
     }
-}
 
-impl Tables {
     /// The hold that these observe is not there any more.
     pub(crate) fn end_observed(&mut self, observers: QueueId, fx: &mut Effects) {
         let token = self.waits.observed(observers);

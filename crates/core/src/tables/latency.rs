@@ -51,9 +51,7 @@ impl Latency {
         let is_whole = |one: &Histogram| one.cumulative().last() == Some(one.count());
         (!all.all(is_whole)).then_some("every time is in one bucket")
     }
-}
 
-impl Latency {
     /// Counts how long a hold lasted. Returns that in microseconds.
     pub(crate) fn count_held(&mut self, now: Now, kind: Kind, hold: &Hold) -> u64 {
         let held_us = elapsed(now.mono, hold.since);

@@ -16,9 +16,7 @@ impl Tables {
         self.pending.to_mark_dirty.push_front((client, WaiterSlot::FIRST, wide_only));
         self.mark_more_dirty();
     }
-}
 
-impl Tables {
     /// Continues with that; `false` if nothing is left.
     pub(crate) fn mark_more_dirty(&mut self) -> bool {
         let Some((client, from, wide_only)) = self.pending.to_mark_dirty.pop_front() else {
@@ -39,32 +37,24 @@ impl Tables {
         }
         true
     }
-}
 
-impl Tables {
     /// Notes a value under this key for `revisit_one`: it is found although databases are swapped before.
     pub(crate) fn revisit_later(&mut self, db: u32, name: &[u8]) {
         self.pending.revisit.push_back((self.leases.home(db), name.to_vec()));
     }
-}
 
-impl Tables {
     /// Whether memory of former tables or flushed databases is not freed yet.
     pub(crate) fn has_debris(&self) -> bool {
         !self.pending.debris.is_empty() || self.leases.has_void() || self.connections.has_void()
     }
-}
 
-impl Tables {
     /// Whether a blocked call has no answer yet, for tests.
     pub fn owes_answer(&self, id: WaiterId) -> bool {
         let tables = self.pending.former.iter().map(|former| &former.waits);
         let mut tables = tables.chain([&self.waits]);
         tables.any(|waits| waits.by_id(id).is_some_and(|waiter| waiter.wait_state.is_parked()))
     }
-}
 
-impl Tables {
     /// Number of values for whose holds something is left to do, and one for memory that is not freed.
     pub fn removed_values(&self) -> usize {
         self.pending.deleted.len() + self.pending.broken.len() + usize::from(self.has_debris())

@@ -180,9 +180,7 @@ impl GrantsInFlight {
             grant.is_cancelled |= grant.parts.iter().any(is_his);
         }
     }
-}
 
-impl GrantsInFlight {
     /// A semaphore is gone. Permits of a TAKE in flight must not be returned to a new semaphore under the same name.
     pub(crate) fn forget_taken(&mut self, mut is_gone: impl FnMut(Key<'_>) -> bool) {
         for part in self.grants.values_mut().flat_map(|grant| &mut grant.parts) {
@@ -220,9 +218,7 @@ impl GrantsInFlight {
         found.sort_unstable();
         found
     }
-}
 
-impl GrantsInFlight {
     /// Whether a hold is in flight to `client`: if that connection is gone, the grant is rolled back.
     pub(crate) fn is_on_the_way(&self, key: Key<'_>, id: HoldId, token: u64, client: u64) -> bool {
         let grants = self.grants.values().filter(|grant| grant.client == client);

@@ -50,9 +50,7 @@ impl Pending {
         let (db, name) = (key.db, key.name.into());
         self.broken.push_back(Broken { db, name, readers });
     }
-}
 
-impl Pending {
     /// Whether something is left to do for holds that are gone.
     pub(crate) fn has_removed(&self) -> bool {
         !(self.deleted.is_empty() && self.broken.is_empty())

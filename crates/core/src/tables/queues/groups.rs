@@ -59,9 +59,7 @@ impl WaitQueues {
         }
         group.ready.len() == group.members.len()
     }
-}
 
-impl WaitQueues {
     /// The owner no longer holds a key on which its call for several keys counted.
     pub(crate) fn no_longer_grantable(&mut self, key: Key<'_>, owner: &[u8]) {
         if self.has_groups()

@@ -49,9 +49,7 @@ impl WaitQueues {
             Some(waiter)
         })
     }
-}
 
-impl WaitQueues {
     /// All waiters of `queue`.
     pub(crate) fn waiters_of(&self, queue: QueueId) -> Slots {
         self.walk(queue).map(|(slot, _)| slot).collect()
