@@ -1,0 +1,20 @@
+"""Locks in Redis and Valkey servers with the module dlock: https://github.com/dlock/dlock."""
+
+from .aio import AsyncDLock, AsyncElection, AsyncHold, AsyncLatch, AsyncLock
+from .errors import (
+    Deadlock,
+    DLockError,
+    LockLost,
+    NotAcquired,
+    Refused,
+    ReleaseUnknown,
+    Replaced,
+    Unavailable,
+)
+from .locks import DLock, Election, Hold, Latch, Leader, Lock, Once
+
+__all__ = [
+    "AsyncDLock", "AsyncElection", "AsyncHold", "AsyncLatch", "AsyncLock", "DLock", "DLockError", "Deadlock",
+    "Election", "Hold", "Latch", "Leader", "Lock", "LockLost", "NotAcquired", "Once", "Refused", "ReleaseUnknown",
+    "Replaced", "Unavailable",
+]

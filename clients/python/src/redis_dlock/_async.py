@@ -1,0 +1,354 @@
+"""Input and output for asyncio: one connection that all tasks share, and the tasks that renew and listen."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from typing import Any, Optional, TypeVar
+
+from redis.exceptions import RedisError
+
+from ._base import FLUSHES, Base, Options
+from ._clock import GLANCE, now
+from ._holds import HoldState, Round
+from ._programs import Pause, Program, acquire, release
+from ._requests import Batch, Target, log
+from .errors import Disconnected, ServerError, from_redis
+
+T = TypeVar("T")
+L = TypeVar("L")
+
+
+class _Server:
+    """Sends batches over one connection: those that come while replies are awaited go out together."""
+
+    def __init__(self, client: Any, timeout: float) -> None:
+        self._pool, self._timeout = client.connection_pool, timeout
+        self._connection: Any = None
+        self._queue: list[tuple[Batch, asyncio.Future[list[Any]]]] = []
+        self._pump: Optional[asyncio.Task[None]] = None
+
+    async def run(self, batch: Batch) -> list[Any]:
+        if batch.block:
+            return await self._alone(batch)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[Any]] = loop.create_future()
+        self._queue.append((batch, future))
+        if self._pump is None or self._pump.done():
+            self._pump = loop.create_task(self._work())
+        return await future  # if the caller is cancelled, the others' replies still come in order
+
+    async def _work(self) -> None:
+        while self._queue:
+            taken, self._queue = self._queue, []
+            try:
+                is_open = self._connection is not None and self._connection.is_connected
+                if self._connection is None:
+                    self._connection = await self._get()
+                for batch, _ in taken:
+                    batch.is_certain = is_open
+                replies = await self._exchange(self._connection, [batch for batch, _ in taken])
+                for (_, future), reply in zip(taken, replies):
+                    if not future.done():
+                        future.set_result(reply)
+            except BaseException as error:
+                for _, future in taken:
+                    if not future.done():
+                        future.set_exception(Disconnected(str(error) or type(error).__name__))
+                if not isinstance(error, Exception):
+                    raise
+
+    async def _alone(self, batch: Batch) -> list[Any]:
+        """A batch that blocks has a connection of its own."""
+        try:
+            connection = await self._get()
+        except (RedisError, OSError) as error:
+            raise Disconnected(str(error)) from None
+        try:
+            return (await self._exchange(connection, [batch]))[0]
+        finally:
+            await self._pool.release(connection)
+
+    async def _get(self) -> Any:
+        try:
+            return await self._pool.get_connection()
+        except TypeError:  # before redis-py 5.3
+            return await self._pool.get_connection("_")
+
+    async def _exchange(self, connection: Any, batches: list[Batch]) -> list[list[Any]]:
+        commands = [self._commands(batch) for batch in batches]
+        is_done = False
+        try:
+            packed = connection.pack_commands([command for of_one in commands for command in of_one])
+            await connection.send_packed_command(packed, check_health=False)
+            replies: list[list[Any]] = []
+            for batch, of_one in zip(batches, commands):
+                replies.append([await self._read(connection, batch.block) for _ in of_one])
+            is_done = True
+            return replies
+        except (RedisError, OSError, asyncio.TimeoutError) as error:
+            raise Disconnected(str(error) or type(error).__name__) from None
+        finally:
+            if not is_done:
+                await connection.disconnect(nowait=True)
+
+    def _commands(self, batch: Batch) -> list[Any]:
+        confirm = [["WAIT", batch.replicas, int(self._timeout * 500)]] if batch.replicas else []
+        return [*batch.commands, *confirm]
+
+    async def _read(self, connection: Any, block: float) -> Any:
+        try:
+            return await connection.read_response(disable_decoding=True, timeout=self._timeout + block)
+        except RedisError as error:
+            reply = from_redis(error)
+            if isinstance(reply, ServerError):
+                return reply
+            raise
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await self._pool.release(connection)
+
+    def forget(self) -> list[Any]:
+        """After a fork: the connections that the parent goes on using."""
+        connections = [self._connection, *getattr(self._pool, "_available_connections", ()),
+                       *getattr(self._pool, "_in_use_connections", ())]
+        self._connection, self._queue, self._pump = None, [], None
+        return connections
+
+
+class _Cluster:
+    """Sends commands through a cluster client, which follows the slots, and repeats commands by itself."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._turns = asyncio.Semaphore(50)  # more calls at a time would open more connections
+
+    async def run(self, batch: Batch) -> list[Any]:
+        try:
+            if batch.block:
+                return [await self._client.execute_command(*batch.commands[0])]
+            async with self._turns:
+                if len(batch.commands) == 1:
+                    return [await self._client.execute_command(*batch.commands[0])]
+                pipeline = self._client.pipeline()
+                for command in batch.commands:
+                    pipeline.execute_command(*command)
+                replies = await pipeline.execute(raise_on_error=False)
+        except (RedisError, OSError, asyncio.TimeoutError) as error:
+            reply = from_redis(error)
+            if isinstance(reply, ServerError) and len(batch.commands) == 1:
+                return [reply]
+            raise Disconnected(str(error)) from None
+        errors = [from_redis(reply) if isinstance(reply, Exception) else reply for reply in replies]
+        if any(isinstance(reply, Disconnected) for reply in errors):
+            raise Disconnected("a node did not answer")
+        return errors
+
+    async def close(self) -> None:
+        pass
+
+    def forget(self) -> list[Any]:
+        return [connection for node in self._client.get_nodes() for connection in getattr(node, "_connections", ())]
+
+
+class _Waiter:
+    """Waits for a message about one request."""
+
+    def __init__(self, generation: int) -> None:
+        self.generation, self._is_woken = generation, False
+        self._event: Optional[str] = None
+        self._future: Optional[asyncio.Future[None]] = None
+
+    def wake(self, event: Optional[str]) -> None:
+        self._event, self._is_woken = event, True
+        self._end()
+
+    def _end(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    async def wait(self, seconds: float) -> Optional[str]:
+        if not self._is_woken:
+            loop = asyncio.get_running_loop()
+            self._future = loop.create_future()
+            timer = loop.call_later(seconds, self._end)
+            try:
+                await self._future
+            finally:
+                timer.cancel()
+        return self._event
+
+
+class AsyncEngine(Base[L]):
+    """Runs programs, renews holds and hears messages. For one event loop: that of the first acquire."""
+
+    def _connect(self, is_cluster: bool) -> Any:
+        _instances.add(self)
+        return _Cluster(self.client) if is_cluster else _Server(self.client, self.response_timeout)
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._is_subscribed = asyncio.Event()
+        self._is_changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._keeper: Optional[asyncio.Task[None]] = None
+        self._listener: Optional[asyncio.Task[None]] = None
+        self._wakes_at = 0.0
+
+    def _notify(self) -> None:
+        self._is_changed.set()
+        if self._generation:
+            self._is_subscribed.set()
+
+    async def close(self) -> None:
+        """Releases all holds, and ends the tasks. The client stays open: it is the caller's."""
+        self._is_closed = True
+        for state in self._registry.all():
+            self._registry.remove(state)
+            state.lose("closed")
+            try:
+                await self._run(release(state, self._settings))
+            except Exception as error:
+                log.debug("%s", error)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=self.response_timeout)
+        ending = [task for task in (self._keeper, self._listener) if task is not None]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        await self._io.close()
+
+    # Programs.
+
+    async def _run(self, program: Program[T]) -> T:
+        value: Any = None
+        error: Optional[BaseException] = None
+        reqids: set[str] = set()
+        try:
+            while True:
+                try:
+                    step = program.send(value) if error is None else program.throw(error)
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]
+                value = error = None
+                try:
+                    value = await (self._send(step, reqids) if isinstance(step, Batch) else self._pause(step))
+                except BaseException as raised:  # also CancelledError: the program leaves the queue
+                    error = raised
+        finally:
+            for reqid in reqids:
+                self._waiters.pop(reqid, None)
+
+    async def _send(self, batch: Batch, reqids: set[str]) -> list[Any]:
+        if batch.reqid:
+            reqids.add(batch.reqid)
+            self._waiters[batch.reqid] = _Waiter(self._generation)
+        return await self._io.run(batch)  # type: ignore[no-any-return]
+
+    async def _pause(self, pause: Pause) -> Optional[str]:
+        if not pause.reqid:
+            await asyncio.sleep(pause.seconds)
+            return None
+        waiter: _Waiter = self._waiters[pause.reqid]
+        if waiter.generation == 0:
+            # Nobody listened when the request was sent: once somebody does, it is sent again.
+            try:
+                await asyncio.wait_for(self._is_subscribed.wait(), min(1.0, pause.seconds))
+            except asyncio.TimeoutError:
+                pass
+            return None
+        return await waiter.wait(pause.seconds)
+
+    def _background(self, program: Program[Any]) -> None:
+        async def run() -> None:
+            try:
+                await self._run(program)
+            except Exception as error:
+                log.warning("a request could not be taken back, and ends by its time: %s", error)
+
+        self._spawn(run())
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Holds.
+
+    async def _acquire(self, target: Target, options: Options, timeout: Optional[float]) -> HoldState:
+        if self._is_closed:
+            raise RuntimeError("the AsyncDLock is closed")
+        loop = asyncio.get_running_loop()
+        if self._listener is None or self._listener.done():
+            self._listener = loop.create_task(self._listen())
+        request, max_hold = self._request(target, options), options.get("max_hold", self.max_hold)
+        state = await self._run(acquire(request, timeout, self._settings, self._background, max_hold))
+        self._registry.add(state)
+        if state.renew_at < self._wakes_at:
+            self._notify()
+        if self._keeper is None or self._keeper.done():
+            self._keeper = loop.create_task(self._keep())
+        return state
+
+    async def _release(self, state: HoldState, done: bool = False) -> None:
+        self._registry.remove(state)
+        await self._run(release(state, self._settings, done))
+
+    # Tasks.
+
+    async def _keep(self) -> None:
+        """Renews all holds, and tells the tasks whose holds are lost; ends when there has been none for a while."""
+        idle_since = now()
+        while now() - idle_since < 10:
+            for renewals in self._registry.due(self._settings.replicas):
+                self._spawn(self._renew(renewals))
+            if len(self._registry):
+                idle_since = now()
+            ends = [state.until for state in self._registry.all()]
+            self._wakes_at = min(now() + (GLANCE if ends else 10), self._registry.next_due(), *ends)
+            self._is_changed.clear()
+            try:
+                await asyncio.wait_for(self._is_changed.wait(), max(0.001, self._wakes_at - now()))
+            except asyncio.TimeoutError:
+                pass
+
+    async def _renew(self, renewals: Round) -> None:
+        try:
+            renewals.learn(await self._io.run(renewals.batch))
+        except Disconnected as error:
+            log.info("renewal: %s", error)
+
+    async def _listen(self) -> None:
+        while not self._is_closed:
+            try:
+                async with self.client.pubsub() as pubsub:
+                    await pubsub.subscribe(self._channel, FLUSHES)
+                    while not self._is_closed:
+                        self._hear(await pubsub.get_message(timeout=5.0))
+            except Exception as error:
+                log.info("messages: %s", error)
+                await asyncio.sleep(0.2)
+
+    def _after_fork(self) -> None:
+        """In a child: holds, tasks and connections are the parent's. Closes copies of sockets without a byte."""
+        for connection in self._io.forget():
+            transport = getattr(getattr(connection, "_writer", None), "transport", None)
+            socket = getattr(transport, "_sock", None)
+            if socket is not None:
+                socket.close()
+        self._begin()
+
+
+_instances: weakref.WeakSet[AsyncEngine[Any]] = weakref.WeakSet()
+
+
+def _child() -> None:
+    for engine in list(_instances):
+        engine._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_child)

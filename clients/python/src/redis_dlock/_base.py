@@ -1,0 +1,161 @@
+"""What the clients for threads and for asyncio share: settings, and the handles that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Generic, Optional, TypedDict, TypeVar
+
+from ._holds import HoldState, Registry
+from ._programs import Settings
+from ._requests import Request, Target, Word, message, new_id
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+#: The channel on which servers tell of FLUSHDB and FLUSHALL.
+FLUSHES = "dlock:notify"
+
+L = TypeVar("L")
+
+
+class Options(TypedDict, total=False):
+    """How to acquire. Times are in seconds.
+
+    - ``timeout``: how long to wait. None (default): for ever; 0: not at all.
+    - ``lease``: how long a hold lasts without renewal. Default: that of the ``DLock``.
+    - ``owner``: the name of the task. Default: another one for each acquire. An owner may acquire what it holds again,
+      and deadlocks between owners are found. Two tasks must not share one at the same time.
+    - ``max_hold``: how long a hold is renewed at most. Default: that of the ``DLock``.
+    - ``label``: a text that ``DLOCK.INFO`` shows.
+    """
+
+    timeout: Optional[float]
+    lease: float
+    owner: str
+    max_hold: Optional[float]
+    label: str
+
+
+class Base(Generic[L]):
+    """Settings and handles of ``DLock`` and ``AsyncDLock``."""
+
+    def __init__(self, client: Any, *, lease: float = 30.0, queue: float = 10.0, retry_for: float = 10.0,
+                 max_hold: Optional[float] = None, replicas: int = 0, response_timeout: float = 3.0,
+                 block: Optional[float] = None) -> None:
+        if lease < 0.02:
+            raise ValueError("lease must be at least 0.02 s")
+        self.client, self.lease, self.max_hold, self.response_timeout = client, lease, max_hold, response_timeout
+        self._settings = Settings(queue, retry_for, block, replicas)
+        self._registry = Registry()
+        self._channel = f"{FLUSHES}:{new_id()}"
+        self._is_closed = False
+        is_cluster = hasattr(client, "get_nodes")
+        if is_cluster and replicas:
+            raise ValueError("replicas needs a client for one server or a Sentinel group")
+        self._io = self._connect(is_cluster)
+        self._begin()
+
+    def _connect(self, is_cluster: bool) -> Any:
+        raise NotImplementedError
+
+    def _begin(self) -> None:
+        """The state of this process: also of a child, in which nothing of the parent's runs."""
+        self._registry = Registry()
+        self._waiters: dict[str, Any] = {}
+        self._generation = 0  # of the subscription; 0: there is none
+
+    def _notify(self) -> None:
+        """Wakes what waits for the subscription or for holds."""
+        raise NotImplementedError
+
+    def _hear(self, heard: Any) -> None:
+        """What the subscription received, in the form of redis-py."""
+        if heard is None:
+            return
+        if heard["type"] == "subscribe" and heard["data"] == 2:
+            # Both channels: also after each reconnect, when messages may have been missed.
+            self._generation += 1
+            self._notify()
+            for waiter in list(self._waiters.values()):
+                waiter.wake(None)
+        told = message(heard["data"]) if heard["type"] == "message" else None
+        if told is not None:
+            self._registry.hear(told)
+            if told.reqid in self._waiters:
+                self._waiters[told.reqid].wake(told.event)
+            if told.event == "flushed":
+                self._notify()
+
+    def _handle(self, target: Target, options: Options) -> L:
+        raise NotImplementedError
+
+    def _request(self, target: Target, options: Options) -> Request:
+        lease, limit = options.get("lease", self.lease), options.get("max_hold", self.max_hold)
+        lease = lease if limit is None else min(lease, limit)
+        return Request(target, options.get("owner") or new_id(), new_id(), lease, self._channel, options.get("label"))
+
+    def lock(self, key: str, **options: Unpack[Options]) -> L:
+        """One holder at a time (DLOCK)."""
+        return self._handle(Target("DLOCK", (key,)), options)
+
+    def fair_lock(self, key: str, **options: Unpack[Options]) -> L:
+        """One holder at a time, with a queue that survives restarts and failovers (DFAIR)."""
+        return self._handle(Target("DFAIR", (key,)), options)
+
+    def read_lock(self, key: str, **options: Unpack[Options]) -> L:
+        """The shared mode of a read-write lock (DRW)."""
+        return self._handle(Target("DRW", (key,), ("READ",)), options)
+
+    def write_lock(self, key: str, **options: Unpack[Options]) -> L:
+        """The exclusive mode of a read-write lock (DRW)."""
+        return self._handle(Target("DRW", (key,), ("WRITE",)), options)
+
+    def semaphore(self, key: str, *, limit: Optional[int] = None, count: int = 1, **options: Unpack[Options]) -> L:
+        """``count`` permits of a semaphore (DSEM). ``limit``: create it with so many permits if there is none."""
+        words: tuple[Word, ...] = ("COUNT", count) if limit is None else ("COUNT", count, "LIMIT", limit)
+        return self._handle(Target("DSEM", (key,), (), words), options)
+
+    def multi_lock(self, keys: Iterable[str], **options: Unpack[Options]) -> L:
+        """All of several locks, or none. In a cluster they share a slot."""
+        return self._handle(Target("DLOCK", tuple(keys), form="all"), options)
+
+    def any_lock(self, keys: Iterable[str], **options: Unpack[Options]) -> L:
+        """The first of several locks that is free; ``hold.key`` tells which. In a cluster they share a slot."""
+        return self._handle(Target("DLOCK", tuple(keys), form="any"), options)
+
+
+class BaseHold:
+    """A hold: what threads and asyncio share."""
+
+    def __init__(self, state: HoldState) -> None:
+        self._state = state
+
+    @property
+    def key(self) -> str:
+        """The key; of several, the first."""
+        return self._state.parts[0].key
+
+    @property
+    def token(self) -> Any:
+        """The fencing token, an int that rises from grant to grant. Of a semaphore the permit id, a str."""
+        return self._state.parts[0].token
+
+    @property
+    def tokens(self) -> dict[str, Any]:
+        """The fencing token of each key."""
+        return {part.key: part.token for part in self._state.parts}
+
+    @property
+    def owner(self) -> str:
+        return self._state.request.owner
+
+    def check(self) -> None:
+        """Raises LockLost if the hold is lost. Looks at the clock only: call it before each step of the work."""
+        self._state.check()
+
+    def valid_for(self) -> float:
+        """For how many seconds the hold is certain without another renewal; 0 if it is lost."""
+        return self._state.valid_for()
+
+    def __repr__(self) -> str:
+        return f"<hold of {', '.join(map(repr, self._state.keys))}, token {self.token}>"

@@ -1,0 +1,138 @@
+"""Holds as the client knows them: until when each is certain, and when it has to be renewed."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Optional
+
+from ._clock import now
+from ._requests import Batch, Message, Part, Request, log
+from .errors import LockLost, ServerError
+
+#: Clocks of two machines run at different rates: a lease counts for less than its time here.
+_RATE, _MARGIN = 0.99, 0.002
+
+
+class HoldState:
+    """One hold, of one key or of several. All times are in seconds of ``now()``."""
+
+    def __init__(self, request: Request, parts: tuple[Part, ...], asked: float, max_hold: Optional[float]) -> None:
+        self.request, self.parts, self.pid = request, parts, os.getpid()
+        self.must_end = None if max_hold is None else asked + max_hold
+        self.on_loss: list[Callable[[], Any]] = []
+        self._reason: Optional[str] = None
+        self.is_released = False
+        self._count(asked, self.lease(asked))
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(part.key for part in self.parts)
+
+    def lease(self, at: float) -> float:
+        """The lease to ask for now: shorter than usual before ``max_hold`` is over."""
+        full = self.request.lease
+        return full if self.must_end is None else min(full, self.must_end - at)
+
+    def _count(self, asked: float, lease: float) -> None:
+        # From before the request was sent: the reply may have been on its way for any time.
+        self.until = asked + lease * _RATE - _MARGIN
+        self.renew_at = asked + lease / 3
+
+    def renewed(self, asked: float, lease: float) -> None:
+        """The server counts the lease from a moment after ``asked``."""
+        if self.reason() is None:
+            self._count(asked, lease)
+
+    def lose(self, reason: str) -> None:
+        """Ends the hold, unless it has ended."""
+        if self._reason is None and not self.is_released:
+            self._reason = reason
+            for tell in self.on_loss:
+                tell()
+
+    def reason(self) -> Optional[str]:
+        """Why the hold is lost; None while it is certain. No I/O."""
+        if self._reason is None and self.pid != os.getpid():
+            return "forked"
+        if self._reason is None and not self.is_released and now() >= self.until:
+            is_end = self.must_end is not None and now() >= self.must_end - _MARGIN - self.request.lease * (1 - _RATE)
+            self.lose("max_hold" if is_end else "expired")
+        return self._reason
+
+    def valid_for(self) -> float:
+        """For how many seconds the hold is certain; 0 if it is lost."""
+        return 0.0 if self.reason() is not None else max(0.0, self.until - now())
+
+    def check(self) -> None:
+        """Raises LockLost if the hold is lost."""
+        reason = self.reason()
+        if reason is not None:
+            raise LockLost(self.keys, reason)
+
+
+class Round:
+    """Renewals of several holds, in one batch."""
+
+    def __init__(self, due: list[HoldState], replicas: int) -> None:
+        self._asked, self._replicas = now(), replicas
+        self._due = [(hold, hold.lease(self._asked)) for hold in due]
+        renewals = [hold.request.renew(part, lease) for hold, lease in self._due for part in hold.parts]
+        self.batch = Batch(renewals, due[0].keys[0], replicas=replicas)
+
+    def learn(self, replies: list[Any]) -> None:
+        """An error other than that nothing is held says nothing about a hold: the next round tries again."""
+        if self._replicas and not (isinstance(replies[-1], int) and replies[-1] >= self._replicas):
+            log.info("renewal: too few replicas confirmed it")
+            return
+        rest = iter(replies)
+        for hold, lease in self._due:
+            codes = [reply.code for _, reply in zip(hold.parts, rest) if isinstance(reply, ServerError)]
+            if "NOTHELD" in codes or "WRONGTYPE" in codes:
+                hold.lose("refused")
+            elif not codes:
+                hold.renewed(self._asked, lease)
+
+
+class Registry:
+    """The holds that are renewed, by their requests."""
+
+    def __init__(self) -> None:
+        self._holds: dict[str, HoldState] = {}
+
+    def __len__(self) -> int:
+        return len(self._holds)
+
+    def add(self, hold: HoldState) -> None:
+        self._holds[hold.request.reqid] = hold
+
+    def remove(self, hold: HoldState) -> None:
+        self._holds.pop(hold.request.reqid, None)
+
+    def all(self) -> list[HoldState]:
+        return list(self._holds.values())
+
+    def due(self, replicas: int) -> list[Round]:
+        """Renewals that are due, or soon will be: one round serves 1,000 holds. Drops those that are lost."""
+        at, due = now(), []
+        for hold in self.all():
+            if hold.reason() is not None:
+                self.remove(hold)
+            elif hold.renew_at <= at + hold.request.lease / 30 and hold.lease(at) > hold.request.lease / 30:
+                # If no reply comes, the next attempt.
+                hold.renew_at = at + max(0.01, min(1.0, hold.request.lease / 10))
+                due.append(hold)
+        return [Round(due[first : first + 1000], replicas) for first in range(0, len(due), 1000)]
+
+    def next_due(self) -> float:
+        """When the next hold is due; a far time if there is none."""
+        return min((hold.renew_at for hold in self.all()), default=now() + 3600)
+
+    def hear(self, message: Message) -> None:
+        """A message with the id of a hold's request, and its token, is the server's: nobody else knows both."""
+        if message.event == "flushed":
+            for hold in self.all():
+                hold.renew_at = 0.0
+        told = self._holds.get(message.reqid)
+        is_end = message.event in ("expired", "broken", "deleted", "disconnected")
+        if told is not None and is_end and message.token in [str(part.token) for part in told.parts]:
+            told.lose(message.event)

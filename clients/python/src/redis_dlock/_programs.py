@@ -1,0 +1,254 @@
+"""The logic of the client, without I/O.
+
+A program is a generator. It yields a ``Batch`` of commands and gets their replies, or a ``Pause`` and gets the event
+that ended it. If no reply comes, ``Disconnected`` is thrown into it; so is the interruption of the caller, whatever its
+class. Threads and asyncio run the same programs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, Optional, TypeVar, Union
+
+from ._clock import now
+from ._holds import HoldState
+from ._requests import Batch, Part, Request, Words, milliseconds, new_id
+from .errors import (
+    Disconnected,
+    LockLost,
+    NotAcquired,
+    Refused,
+    ReleaseUnknown,
+    ServerError,
+    Unavailable,
+    for_user,
+)
+
+T = TypeVar("T")
+
+#: The server cannot decide now: the same request, a little later.
+_LATER = {"MOVING", "READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF", "MOVED",
+          "ASK", "QUARANTINE"}
+
+
+@dataclass
+class Pause:
+    """Waits for a message about a request, or for a time."""
+
+    seconds: float
+    reqid: str = ""
+
+
+Step = Union[Batch, Pause]
+Program = Generator[Step, Any, T]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the programs of one ``DLock`` have in common; times in seconds."""
+
+    queue: float
+    retry_for: float
+    block: Optional[float]  # wait on a connection of one's own, at most so long at a time
+    replicas: int
+
+
+class _Patience:
+    """Pauses between attempts, until no server has answered for too long."""
+
+    def __init__(self, limit: float) -> None:
+        self._limit, self._since, self._attempts = limit, now(), 0
+
+    def answered(self) -> None:
+        self._since, self._attempts = now(), 0
+
+    def pause(self, error: Exception) -> Pause:
+        self._attempts += 1
+        if now() - self._since >= self._limit:
+            raise Unavailable(f"no server answered for {self._limit:g} s; the last error: {error}") from None
+        return Pause(random.uniform(0.5, 1.0) * min(1.0, 0.02 * 2 ** min(self._attempts, 6)))
+
+
+class NotReplicated(Refused):
+    """Fewer replicas than asked for have the grant, so it does not count, and was given back."""
+
+
+def ask(command: Words, key: str, settings: Settings, block: float = 0.0) -> Program[Any]:
+    """One command that may be repeated: it changes nothing, or has a REQID."""
+    patience = _Patience(settings.retry_for)
+    while True:
+        try:
+            (reply,) = yield Batch([command], key, block)
+        except Disconnected as error:
+            yield patience.pause(error)
+            continue
+        if not isinstance(reply, ServerError):
+            return reply
+        if reply.code not in _LATER:
+            raise for_user(reply)
+        yield patience.pause(reply)
+
+
+def acquire(request: Request, limit: Optional[float], settings: Settings, undo: Any,
+            max_hold: Optional[float]) -> Program[HoldState]:
+    """Asks until the request is granted; at most ``limit`` seconds (0: once; None: for ever).
+
+    ``undo`` runs a program in the background: whatever ends the wait, the queue is left.
+    """
+    deadline = None if limit is None else now() + limit
+    patience, attempt = _Patience(settings.retry_for), _Attempt(request)
+    try:
+        while True:
+            left = None if deadline is None else max(0.0, deadline - now())
+            words, block = attempt.words(left, settings)
+            asked = now()
+            attempt.is_unknown = True
+            try:
+                reply, *confirmed = yield Batch([words], request.target.keys[0], block, settings.replicas,
+                                                attempt.request.reqid)
+            except Disconnected as error:
+                if left == 0:
+                    raise NotAcquired(f"{request.target.keys[0]}: no reply: {error}") from None
+                pause = patience.pause(error)
+                pause.seconds = pause.seconds if left is None else min(pause.seconds, left)
+                yield pause
+                continue
+            attempt.is_unknown = attempt.was_unanswered
+            if isinstance(reply, ServerError):
+                if reply.code == "SPENT":  # its hold ended before we learned of it
+                    attempt = _Attempt(attempt.request.renewed())
+                elif reply.code not in _LATER:
+                    raise for_user(reply)
+                elif left == 0:
+                    raise NotAcquired(f"{request.target.keys[0]}: {reply}")
+                yield patience.pause(reply)
+                continue
+            patience.answered()
+            parts = request.target.parts(reply)
+            if parts:
+                state = HoldState(attempt.request, parts, asked, max_hold)
+                if settings.replicas and confirmed[0] < settings.replicas:
+                    attempt.granted = state
+                    raise NotReplicated("NOREPLICAS", f"{confirmed[0]} of {settings.replicas} replicas have the grant")
+                return state
+            if left == 0:
+                raise NotAcquired(f"{request.target.keys[0]}: not granted in {limit:g} s")
+            if not block:
+                event = yield Pause(settings.queue / 2 if left is None else min(settings.queue / 2, left),
+                                    attempt.request.reqid)
+                if event == "replaced":
+                    attempt.is_over = True
+                    raise for_user(ServerError("REPLACED", "another request of the owner took over the place"))
+    except BaseException:
+        if attempt.must_undo(limit):
+            undo(give_up(attempt.request, attempt.is_unknown, attempt.granted, settings))
+        raise
+
+
+class _Attempt:
+    """What is known of one request while it is repeated."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.is_unknown = False
+        self.was_unanswered = False
+        self.is_over = False
+        self.granted: Optional[HoldState] = None
+
+    def words(self, left: Optional[float], settings: Settings) -> tuple[Words, float]:
+        """The next copy, and how long the server may take to answer it."""
+        self.was_unanswered = self.is_unknown
+        if left == 0:
+            return self.request.acquire(), 0.0
+        queue = ("QUEUE", milliseconds(settings.queue))
+        if self.request.target.form != "one":  # these wait on a connection only, and lose their position with it
+            block = 60.0 if left is None else min(60.0, left)
+            return self.request.acquire("BLOCK", milliseconds(block)), block
+        if settings.block is not None:
+            block = settings.block if left is None else min(settings.block, left)
+            return self.request.acquire("BLOCK", milliseconds(block), *queue), block
+        return self.request.acquire(*queue), 0.0
+
+    def must_undo(self, limit: Optional[float]) -> bool:
+        """Whether the request may have a place, or a grant that nobody learned of."""
+        return not self.is_over and (limit != 0 or self.is_unknown or self.granted is not None)
+
+
+def give_up(request: Request, is_unknown: bool, granted: Optional[HoldState], settings: Settings) -> Program[None]:
+    """Leaves the queue. If a reply was lost, asks what the request did, and releases what it was granted."""
+    key = request.target.keys[0]
+    yield from ask(request.cancel(), key, settings)
+    parts: tuple[Part, ...] = () if granted is None else granted.parts
+    if granted is None and is_unknown:
+        try:
+            parts = request.target.parts((yield from ask(request.acquire(), key, settings)))
+        except Refused:
+            return  # SPENT: nothing is held
+    for part in parts:
+        try:
+            yield from ask(request.release(part, new_id()), part.key, settings)
+        except Refused:
+            pass
+
+
+def release(state: HoldState, settings: Settings, done: bool = False) -> Program[None]:
+    """Gives a hold back. Raises LockLost if it was lost before, ReleaseUnknown if no reply says whether it was."""
+    known, reqid, names = state.reason(), new_id(), ", ".join(state.keys)
+    if known is None:
+        state.is_released = True
+    # Several copies of a request share its id, so a second one finds what the first one did.
+    waiting = [state.request.release(part, reqid, done) for part in state.parts]
+    patience, copies, is_lost, is_unknown = _Patience(settings.retry_for), 0, False, False
+    while waiting:
+        batch = Batch(waiting, state.keys[0])
+        copies += 1
+        try:
+            replies = yield batch
+        except Disconnected as error:
+            if known is not None:
+                break  # the hold has ended: nobody needs this release
+            try:
+                yield patience.pause(error)
+            except Unavailable as late:
+                raise ReleaseUnknown(f"{names}: {late}") from None
+            continue
+        waiting = []
+        for command, reply in zip(batch.commands, replies):
+            code = reply.code if isinstance(reply, ServerError) else ""
+            if code in _LATER:
+                waiting.append(command)
+            elif code in ("NOTHELD", "WRONGTYPE", "SPENT"):
+                is_first = copies == (2 if code == "SPENT" else 1)
+                if is_first and batch.is_certain and now() < state.until:
+                    is_lost = True
+                else:
+                    is_unknown = True
+            elif code:
+                raise for_user(reply)
+        if waiting:
+            copies -= 1  # refused without a look at the hold
+            yield patience.pause(ServerError("", "the server cannot decide now"))
+    if known is not None or is_lost:
+        raise LockLost(state.keys, known or "refused")
+    if is_unknown:
+        raise ReleaseUnknown(f"{names}: the hold had ended when the server looked, perhaps by an earlier copy of this "
+                             "release; only the token tells whether its writes count")
+
+
+def wait_for(command: Words, key: str, limit: Optional[float], settings: Settings) -> Program[Any]:
+    """Repeats a command that waits with BLOCK until it replies something, at most ``limit`` seconds; else None."""
+    deadline = None if limit is None else now() + limit
+    while True:
+        left = None if deadline is None else max(0.0, deadline - now())
+        block = 2.0 if left is None else min(2.0, left)
+        waiting = [*command, "BLOCK", milliseconds(block)] if block else command
+        try:
+            reply = yield from ask(waiting, key, settings, block)
+        except Unavailable:
+            if left == 0:
+                return None
+            raise
+        if reply is not None or left == 0:
+            return reply

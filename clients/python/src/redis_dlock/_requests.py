@@ -1,0 +1,143 @@
+"""What is sent: requests as lists of words. Here, too, is how replies and messages are read."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Optional, Union
+
+log = logging.getLogger("redis_dlock")
+
+Word = Union[str, bytes, int]
+Words = list[Word]
+
+
+def new_id() -> str:
+    """An id that nobody can guess, for an owner or a request."""
+    return os.urandom(16).hex()
+
+
+def milliseconds(seconds: float) -> int:
+    """A time on the wire: at least 1 ms, because 0 often means "for ever"."""
+    return max(1, round(seconds * 1000))
+
+
+def text(value: Any) -> str:
+    """A string of a reply, whichever way the client decodes replies."""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+def fields(reply: Any) -> dict[str, Any]:
+    """A map of a reply: RESP2 sends it as a flat list."""
+    if reply is None:
+        return {}
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2])
+    return {text(name): value for name, value in pairs}
+
+
+class Part(NamedTuple):
+    """One key of a grant, with its fencing token (an int), or its permit id (a str)."""
+
+    key: str
+    token: Union[int, str]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is locked: the family of commands, the keys, and the words that its commands have besides."""
+
+    family: str
+    keys: tuple[str, ...]
+    mode: tuple[Word, ...] = ()  # READ or WRITE
+    options: tuple[Word, ...] = ()  # COUNT and LIMIT
+    form: str = "one"  # or "all", "any"
+
+    def parts(self, reply: Any) -> tuple[Part, ...]:
+        """What an ACQUIRE granted; empty if it granted nothing."""
+        if reply is None:
+            return ()
+        if self.form == "all":
+            return tuple(Part(key, int(token)) for key, token in zip(self.keys, reply))
+        if self.form == "any":
+            return (Part(text(reply[0]), int(reply[1])),)
+        return (Part(self.keys[0], text(reply) if self.family == "DSEM" else int(reply)),)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One acquire, with all that its copies have in common."""
+
+    target: Target
+    owner: str
+    reqid: str
+    lease: float
+    channel: str
+    label: Optional[str]
+
+    def renewed(self) -> Request:
+        """The same once more, as another request."""
+        return replace(self, reqid=new_id())
+
+    def acquire(self, *wait: Word) -> Words:
+        """A copy of the request. ``wait`` is empty, or how to wait: BLOCK and QUEUE with their times."""
+        target, verb = self.target, {"one": "ACQUIRE", "all": "MACQUIRE", "any": "ANYACQUIRE"}[self.target.form]
+        count: tuple[Word, ...] = () if target.form == "one" else (len(target.keys),)
+        label: tuple[Word, ...] = () if self.label is None else ("LABEL", self.label)
+        return [f"{target.family}.{verb}", *count, *target.keys, self.owner, *target.mode, *target.options,
+                "PX", milliseconds(self.lease), *wait, "NOTIFY", self.channel, "REQID", self.reqid, *label]
+
+    def cancel(self) -> Words:
+        """Ends the request: no copy of it waits, or is granted, afterwards."""
+        return [f"{self.target.family}.CANCEL", self.target.keys[0], self.owner, "REQID", self.reqid]
+
+    def renew(self, part: Part, lease: float) -> Words:
+        """Restarts the lease of what was granted."""
+        return [f"{self.target.family}.RENEW", part.key, *self._holder(part), "PX", milliseconds(lease),
+                *self._token(part)]
+
+    def release(self, part: Part, reqid: str, done: bool = False) -> Words:
+        """Gives back what was granted. ``done``: tells observers of the hold that its work is done."""
+        end: tuple[Word, ...] = ("DONE",) if done else ()
+        return [f"{self.target.family}.RELEASE", part.key, *self._holder(part), *self._token(part), "REQID", reqid,
+                *end]
+
+    def _holder(self, part: Part) -> tuple[Word, ...]:
+        return (part.token,) if self.target.family == "DSEM" else (self.owner, *self.target.mode)
+
+    def _token(self, part: Part) -> tuple[Word, ...]:
+        return () if self.target.family == "DSEM" else ("TOKEN", part.token)
+
+
+@dataclass
+class Batch:
+    """Commands for one server. A reply is a value or a ``ServerError``."""
+
+    commands: list[Words]
+    key: str
+    block: float = 0.0  # the server may take so many seconds longer to answer
+    replicas: int = 0  # the last reply tells how many replicas have the writes, after waiting for so many
+    reqid: str = ""  # a message about this request ends the next Pause for it
+    is_certain: bool = False  # set by the I/O: sent once, over a connection that was open before
+
+
+class Message(NamedTuple):
+    """What the server says about a place or a hold. Anybody who may publish can forge it."""
+
+    event: str
+    token: str
+    reqid: str
+
+
+def message(data: Union[bytes, str]) -> Optional[Message]:
+    """Reads ``event db id owner-length owner reqid-length reqid key``; ``flushed db`` has no reqid."""
+    data = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
+    try:
+        event, _, rest = data.split(b" ", 2) if data.count(b" ") > 1 else (*data.split(b" ", 1), b"")
+        if event == b"flushed":
+            return Message("flushed", "", "")
+        token, length, rest = rest.split(b" ", 2)
+        length, rest = rest[int(length) + 1 :].split(b" ", 1)
+        return Message(text(event), text(token), text(rest[: int(length)]))
+    except ValueError:
+        return None

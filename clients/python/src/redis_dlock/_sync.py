@@ -1,0 +1,295 @@
+"""Input and output for threads: connections, the thread that renews, and the thread that listens."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from typing import Any, Callable, Optional, TypeVar
+
+from redis.exceptions import RedisError
+
+from ._base import FLUSHES, Base, Options
+from ._clock import now
+from ._holds import HoldState
+from ._programs import Pause, Program, acquire, release
+from ._requests import Batch, Target, Words, log
+from .errors import Disconnected, ServerError, from_redis
+
+T = TypeVar("T")
+L = TypeVar("L")
+
+
+class _Server:
+    """Sends batches over connections of a client's pool, each exactly once."""
+
+    def __init__(self, client: Any, timeout: float) -> None:
+        self._pool, self._timeout = client.connection_pool, timeout
+        self._sockets: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+    def pools(self) -> list[Any]:
+        return [self._pool]
+
+    def run(self, batch: Batch) -> list[Any]:
+        commands: list[Words] = list(batch.commands)
+        if batch.replicas:
+            commands.append(["WAIT", batch.replicas, int(self._timeout * 500)])
+        try:
+            connection = self._connection()
+        except (RedisError, OSError) as error:
+            refusal = from_redis(error)
+            if isinstance(refusal, ServerError):
+                return [refusal] * len(commands)
+            raise refusal from None
+        is_done = False
+        try:
+            socket = getattr(connection, "_sock", None)
+            batch.is_certain = socket is not None and self._sockets.get(connection) is socket
+            connection.send_packed_command(connection.pack_commands(commands))
+            self._sockets[connection] = getattr(connection, "_sock", None)
+            replies = [self._read(connection, batch.block) for _ in commands]
+            is_done = True
+            return replies
+        except (RedisError, OSError) as error:
+            raise Disconnected(str(error) or type(error).__name__) from None
+        finally:
+            if not is_done:  # a reply may still come, and must not be taken for that of another command
+                connection.disconnect()
+            self._pool.release(connection)
+
+    def _connection(self) -> Any:
+        try:
+            return self._pool.get_connection()
+        except TypeError:  # before redis-py 5.3
+            return self._pool.get_connection("_")
+
+    def _read(self, connection: Any, block: float) -> Any:
+        # Not the client's own timeout: it may be none, or shorter than BLOCK.
+        if not connection.can_read(timeout=self._timeout + block):
+            raise Disconnected(f"no reply within {self._timeout + block:g} s")
+        try:
+            return connection.read_response(disable_decoding=True)
+        except RedisError as error:
+            reply = from_redis(error)
+            if isinstance(reply, ServerError):
+                return reply
+            raise
+
+
+class _Cluster:
+    """Sends commands through a cluster client, which follows the slots, and repeats commands by itself."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def pools(self) -> list[Any]:
+        return [node.redis_connection.connection_pool for node in self._client.get_nodes() if node.redis_connection]
+
+    def run(self, batch: Batch) -> list[Any]:
+        try:
+            if len(batch.commands) == 1:
+                return [self._client.execute_command(*batch.commands[0])]
+            pipeline = self._client.pipeline()
+            for command in batch.commands:
+                pipeline.execute_command(*command)
+            replies = pipeline.execute(raise_on_error=False)
+        except (RedisError, OSError) as error:
+            reply = from_redis(error)
+            if isinstance(reply, ServerError) and len(batch.commands) == 1:
+                return [reply]
+            raise Disconnected(str(error)) from None
+        errors = [from_redis(reply) if isinstance(reply, Exception) else reply for reply in replies]
+        if any(isinstance(reply, Disconnected) for reply in errors):
+            raise Disconnected("a node did not answer")
+        return errors
+
+
+class _Waiter:
+    """Waits for a message about one request."""
+
+    def __init__(self, generation: int) -> None:
+        self.generation = generation
+        self._event: Optional[str] = None
+        self._is_asleep = threading.Lock()  # much cheaper than an Event, and most requests never wait
+        self._is_asleep.acquire()
+
+    def wake(self, event: Optional[str]) -> None:
+        self._event = event
+        if self._is_asleep.locked():
+            self._is_asleep.release()
+
+    def wait(self, seconds: float) -> Optional[str]:
+        self._is_asleep.acquire(timeout=seconds)
+        return self._event
+
+
+class Engine(Base[L]):
+    """Runs programs, renews holds and hears messages."""
+
+    def _connect(self, is_cluster: bool) -> Any:
+        self._pubsub: Any = None
+        _instances.add(self)
+        return _Cluster(self.client) if is_cluster else _Server(self.client, self.response_timeout)
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._changed = threading.Condition()
+        self._keeper: Optional[threading.Thread] = None
+        self._listener: Optional[threading.Thread] = None
+        self._wakes_at = 0.0
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Releases all holds, and ends both threads. The client stays open: it is the caller's."""
+        self._is_closed = True
+        for state in self._registry.all():
+            self._registry.remove(state)
+            state.lose("closed")
+            try:
+                self._run(release(state, self._settings))
+            except Exception as error:
+                log.debug("%s", error)
+        self._notify()
+        pubsub, self._pubsub = self._pubsub, None
+        if pubsub is not None:
+            pubsub.close()
+
+    # Programs.
+
+    def _run(self, program: Program[T]) -> T:
+        value: Any = None
+        error: Optional[BaseException] = None
+        reqids: set[str] = set()
+        try:
+            while True:
+                try:
+                    step = program.send(value) if error is None else program.throw(error)
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]
+                value = error = None
+                try:
+                    value = self._send(step, reqids) if isinstance(step, Batch) else self._pause(step)
+                except BaseException as raised:  # also KeyboardInterrupt: the program leaves the queue
+                    error = raised
+        finally:
+            for reqid in reqids:
+                self._waiters.pop(reqid, None)
+
+    def _send(self, batch: Batch, reqids: set[str]) -> list[Any]:
+        if batch.reqid:
+            reqids.add(batch.reqid)
+            self._waiters[batch.reqid] = _Waiter(self._generation)
+        return self._io.run(batch)  # type: ignore[no-any-return]
+
+    def _pause(self, pause: Pause) -> Optional[str]:
+        if not pause.reqid:
+            time.sleep(pause.seconds)
+            return None
+        with self._changed:
+            waiter: _Waiter = self._waiters[pause.reqid]
+            if waiter.generation == 0:
+                # Nobody listened when the request was sent: once somebody does, it is sent again.
+                self._changed.wait_for(lambda: self._generation or self._is_closed, min(1.0, pause.seconds))
+                return None
+        return waiter.wait(pause.seconds)
+
+    def _background(self, program: Program[Any]) -> None:
+        """Runs a program that leaves a queue: now if the server answers, else in a thread of its own."""
+        def run() -> None:
+            try:
+                self._run(program)
+            except Exception as error:
+                log.warning("a request could not be taken back, and ends by its time: %s", error)
+
+        thread = threading.Thread(target=run, name="dlock-give-up", daemon=True)
+        thread.start()
+        thread.join(self.response_timeout)
+
+    # Holds.
+
+    def _acquire(self, target: Target, options: Options, timeout: Optional[float]) -> HoldState:
+        if self._is_closed:
+            raise RuntimeError("the DLock is closed")
+        self._start("_listener", self._listen)
+        request, max_hold = self._request(target, options), options.get("max_hold", self.max_hold)
+        state = self._run(acquire(request, timeout, self._settings, self._background, max_hold))
+        self._registry.add(state)
+        self._start("_keeper", self._keep)
+        if state.renew_at < self._wakes_at:
+            self._notify()
+        return state
+
+    def _release(self, state: HoldState, done: bool = False) -> None:
+        self._registry.remove(state)
+        self._run(release(state, self._settings, done))
+
+    # Threads.
+
+    def _start(self, which: str, target: Callable[[], None]) -> None:
+        with self._changed:
+            thread = getattr(self, which)
+            if thread is None or not thread.is_alive():
+                thread = threading.Thread(target=target, name=f"dlock{which}", daemon=True)
+                setattr(self, which, thread)
+                thread.start()
+
+    def _keep(self) -> None:
+        """Renews all holds; ends when there has been none for a while."""
+        idle_since = now()
+        while not self._is_closed:
+            with self._changed:
+                self._wakes_at = min(now() + 10, self._registry.next_due())
+                self._changed.wait(max(0.0, self._wakes_at - now()))
+            if len(self._registry):
+                idle_since = now()
+            elif now() - idle_since > 10:
+                return
+            for renewals in self._registry.due(self._settings.replicas):
+                try:
+                    renewals.learn(self._io.run(renewals.batch))
+                except Disconnected as error:
+                    log.info("renewal: %s", error)
+                except Exception:  # the next attempt follows: nothing ends this thread
+                    log.exception("renewal")
+
+    def _listen(self) -> None:
+        while not self._is_closed:
+            try:
+                self._pubsub = pubsub = self.client.pubsub()
+                pubsub.subscribe(self._channel, FLUSHES)
+                while not self._is_closed:
+                    self._hear(pubsub.get_message(timeout=5.0))
+            except Exception as error:
+                if not self._is_closed:
+                    log.info("messages: %s", error)
+                    time.sleep(0.2)
+
+    def _after_fork(self) -> None:
+        """In a child: holds, threads and connections are the parent's. Closes copies of sockets without a byte."""
+        self._begin()
+        pubsub, self._pubsub = self._pubsub, None
+        connections: list[Any] = [getattr(pubsub, "connection", None)]
+        for pool in self._io.pools():
+            connections += [*getattr(pool, "_available_connections", ()), *getattr(pool, "_in_use_connections", ())]
+            pool.reset()
+        for connection in connections:
+            socket = getattr(connection, "_sock", None)
+            if socket is not None:
+                connection._sock = None
+                socket.close()
+
+
+_instances: weakref.WeakSet[Engine[Any]] = weakref.WeakSet()
+
+
+def _child() -> None:
+    for engine in list(_instances):
+        engine._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_child)

@@ -1,0 +1,255 @@
+"""The client for asyncio. It mirrors that for threads."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from collections.abc import AsyncIterator, Awaitable, Generator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
+
+from ._async import AsyncEngine
+from ._base import BaseHold, Options
+from ._clock import GLANCE
+from ._holds import HoldState
+from ._programs import ask, wait_for
+from ._requests import Target, fields, new_id, text
+from .errors import LockLost, NotAcquired
+from .locks import Leader, Once
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+T = TypeVar("T")
+
+
+class AsyncDLock(AsyncEngine["AsyncLock"]):
+    """Locks on a server, a Sentinel group or a cluster, for asyncio.
+
+    ``client`` is a ``redis.asyncio.Redis`` (also from ``Sentinel.master_for``) or a
+    ``redis.asyncio.cluster.RedisCluster``. The settings are those of ``DLock``. All tasks share one connection for
+    commands and one for messages, but for waits for several locks. It belongs to one event loop.
+    """
+
+    def _handle(self, target: Target, options: Options) -> AsyncLock:
+        return AsyncLock(self, target, options)
+
+    def latch(self, key: str) -> AsyncLatch:
+        """A count-down latch (DLATCH)."""
+        return AsyncLatch(self, key)
+
+    def election(self, key: str, value: str = "", **options: Unpack[Options]) -> AsyncElection:
+        """One leader at a time, whose ``value`` all can read."""
+        return AsyncElection(self._handle(Target("DLOCK", (key,)), {**options, "label": value}))
+
+    async def __aenter__(self) -> AsyncDLock:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class AsyncLost:
+    """Set when its hold is lost: ``await hold.lost``."""
+
+    def __init__(self, state: HoldState) -> None:
+        self._state, self._told = state, asyncio.Event()
+        state.on_loss.append(self._told.set)
+
+    def is_set(self) -> bool:
+        return self._state.reason() is not None
+
+    __bool__ = is_set
+
+    async def wait(self) -> None:
+        """Waits until the hold is lost. It never ends after a release."""
+        if not self.is_set():
+            await self._told.wait()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self.wait().__await__()
+
+
+class AsyncHold(BaseHold):
+    """A hold of a lock, which is renewed until it is released. ``lost`` is set when it is lost.
+
+    As ``async with hold`` it cancels the body when it is lost, and raises LockLost.
+    """
+
+    def __init__(self, engine: AsyncEngine[AsyncLock], state: HoldState) -> None:
+        super().__init__(state)
+        self._engine, self.lost = engine, AsyncLost(state)
+        self._body: Optional[asyncio.Task[Any]] = None
+        self._is_cancelled = False
+
+    async def release(self, *, done: bool = False) -> None:
+        """Gives the lock to the next in the queue. In a child process that was forked under the hold: nothing.
+
+        Raises LockLost if the hold was lost before, and ReleaseUnknown if that is not known. Neither is retried. If the
+        caller is cancelled, the release goes on.
+        """
+        if self._state.pid != os.getpid() or self._state.is_released:
+            return
+        releasing = asyncio.ensure_future(self._engine._release(self._state, done))
+        releasing.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await asyncio.shield(releasing)
+
+    async def __aenter__(self) -> AsyncHold:
+        self._body = asyncio.current_task()
+        self._state.on_loss.append(self._cancel)
+        if self._state.reason() is not None:
+            self._cancel()
+        return self
+
+    def _cancel(self) -> None:
+        if self._body is not None and not self._is_cancelled:
+            self._is_cancelled = True
+            self._body.cancel()
+
+    async def __aexit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                        trace: Optional[TracebackType]) -> None:
+        body, self._body = self._body, None
+        if self._is_cancelled and body is not None:
+            if kind is None:
+                try:
+                    await asyncio.sleep(0)  # the body ended before it was cancelled: the cancellation arrives here
+                except asyncio.CancelledError:
+                    kind = asyncio.CancelledError
+            is_ours = body.uncancel() == 0 if hasattr(body, "uncancel") else True
+            if is_ours and kind is asyncio.CancelledError:
+                kind = None
+        try:
+            await self.release()
+        except LockLost:
+            if kind is None:
+                raise LockLost(self._state.keys, self._state.reason() or "refused") from None
+        except Exception:
+            if kind is None:  # else the error of the body is the one to be seen
+                raise
+
+
+class AsyncLock:
+    """What can be acquired: with ``async with``, as a decorator, or by ``acquire``. One object serves any task."""
+
+    def __init__(self, engine: AsyncDLock, target: Target, options: Options) -> None:
+        self._engine, self._target, self._options = engine, target, options
+        self._entered: dict[Optional[asyncio.Task[Any]], list[AsyncHold]] = {}
+
+    async def acquire(self, timeout: Any = ...) -> AsyncHold:
+        """Waits for the lock. Raises NotAcquired after ``timeout`` seconds (None: never; default: that of the lock).
+
+        A task that is cancelled leaves the queue.
+        """
+        limit = self._options.get("timeout") if timeout is ... else timeout
+        return AsyncHold(self._engine, await self._engine._acquire(self._target, self._options, limit))
+
+    async def try_acquire(self) -> Optional[AsyncHold]:
+        """Acquires the lock if it is free; else None, without waiting for it."""
+        try:
+            return await self.acquire(timeout=0)
+        except NotAcquired:
+            return None
+
+    async def __aenter__(self) -> AsyncHold:
+        hold = await self.acquire()
+        self._entered.setdefault(asyncio.current_task(), []).append(hold)
+        return await hold.__aenter__()
+
+    async def __aexit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                        trace: Optional[TracebackType]) -> None:
+        task = asyncio.current_task()
+        hold = self._entered[task].pop()
+        if not self._entered[task]:
+            del self._entered[task]
+        await hold.__aexit__(kind, error, trace)
+
+    def __call__(self, work: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
+        """A decorator: each call of the coroutine function runs under the lock."""
+
+        @functools.wraps(work)
+        async def locked(*args: Any, **kwargs: Any) -> T:
+            async with self:
+                return await work(*args, **kwargs)
+
+        return locked
+
+    async def run_once(self, work: Callable[[AsyncHold], Awaitable[T]]) -> Once[T]:
+        """Runs ``work`` in one of the tasks that ask for it at the same time; the others wait for its end.
+
+        A run counts if ``work`` returns and the hold lasted until then. If it does not, one of the others runs. At
+        least once, not exactly once: look into the cache again inside ``work``.
+        """
+        key, family = self._target.keys[0], self._target.family
+        timeout = self._options.get("timeout")
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        while True:
+            hold = await self.try_acquire()
+            if hold is not None:
+                async with hold:
+                    value = await work(hold)
+                    await hold.release(done=True)
+                return Once(True, value)
+            left = None if deadline is None else max(0.0, deadline - loop.time())
+            waiting = wait_for([f"{family}.AWAIT", key, "REASON"], key, left, self._engine._settings)
+            end = await self._engine._run(waiting)
+            if end is None:
+                raise NotAcquired(f"{key}: another run did not end in {timeout:g} s")
+            if text(end) == "done":
+                return Once(False, None)
+
+
+class AsyncLatch:
+    """A latch: opens, once, after a number of steps."""
+
+    def __init__(self, engine: AsyncDLock, key: str) -> None:
+        self._engine, self._key = engine, key
+
+    async def _ask(self, *words: Any) -> Any:
+        return await self._engine._run(ask(list(words), self._key, self._engine._settings))
+
+    async def init(self, count: int) -> bool:
+        """Closes the latch for ``count`` steps; False if one is closed already, which does not change."""
+        return bool(await self._ask("DLATCH.INIT", self._key, count) == 1)
+
+    async def count_down(self, steps: int = 1) -> int:
+        """Counts, and returns how many steps remain."""
+        return int(await self._ask("DLATCH.COUNTDOWN", self._key, steps, "REQID", new_id()))
+
+    async def remaining(self) -> int:
+        return int(fields(await self._ask("DLATCH.INFO", self._key)).get("count", 0))
+
+    async def wait(self, timeout: Optional[float] = None) -> bool:
+        """Waits until the latch is open, at most ``timeout`` seconds. Refused (BROKEN): it was deleted."""
+        command = wait_for(["DLATCH.AWAIT", self._key], self._key, timeout, self._engine._settings)
+        return await self._engine._run(command) is not None
+
+
+class AsyncElection:
+    """The leader is the holder of a lock, and its value is the label of the hold."""
+
+    def __init__(self, lock: AsyncLock) -> None:
+        self._lock = lock
+
+    async def campaign(self, timeout: Any = ...) -> AsyncHold:
+        """Waits until this candidate leads. The hold is the leadership: release it to resign."""
+        return await self._lock.acquire(timeout)
+
+    async def leader(self) -> Optional[Leader]:
+        """Who leads now; the answer may be outdated when you read it."""
+        key, engine = self._lock._target.keys[0], self._lock._engine
+        return Leader.of(await engine._run(ask(["DLOCK.INFO", key], key, engine._settings)))
+
+    async def observe(self) -> AsyncIterator[Leader]:
+        """One leader after the other, from the present one on."""
+        key, engine = self._lock._target.keys[0], self._lock._engine
+        last = 0
+        while True:
+            leader = await self.leader()
+            if leader is None or leader.token <= last:
+                await asyncio.sleep(GLANCE)
+                continue
+            last = leader.token
+            yield leader
+            await engine._run(wait_for(["DLOCK.AWAIT", key, "TOKEN", last], key, None, engine._settings))

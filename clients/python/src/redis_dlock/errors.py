@@ -1,0 +1,101 @@
+"""What can go wrong, as exceptions, and what servers say, as codes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class DLockError(Exception):
+    """Base class of all errors of this package."""
+
+
+class NotAcquired(DLockError):
+    """The lock was not granted within the timeout. Nothing is held, and no place in a queue is left."""
+
+
+class LockLost(DLockError):
+    """The hold ended before it was released, so another client may have held the lock meanwhile.
+
+    ``reason`` is one of ``expired`` (the lease ended by this machine's clock, or the server said so), ``refused`` (the
+    server did not renew the hold), ``broken`` (by an operator), ``deleted`` (the key is gone), ``disconnected``,
+    ``max_hold``, ``closed`` (the ``DLock`` was closed) and ``forked`` (it belongs to the parent of this process).
+    """
+
+    def __init__(self, keys: tuple[str, ...], reason: str) -> None:
+        super().__init__(f"lost {', '.join(map(repr, keys))}: {reason}")
+        self.keys = keys
+        self.reason = reason
+
+
+class ReleaseUnknown(DLockError):
+    """No reply says whether the hold stood until its release: the work counts only if its fencing token says so."""
+
+
+class Deadlock(DLockError):
+    """Waiting would close a cycle of owners that wait for each other. Release what you hold, and begin again."""
+
+
+class Replaced(DLockError):
+    """Another request of the same owner took over the place in the queue: two tasks share one owner."""
+
+
+class Unavailable(DLockError):
+    """No server answered for ``retry_for`` seconds."""
+
+
+class Refused(DLockError):
+    """The server refused the request. ``code`` is the first word of its error."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(f"{code} {text}")
+        self.code = code
+
+
+class ServerError(Exception):
+    """An error reply, with its code. Programs decide about it; users see one of the classes above."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(f"{code} {text}")
+        self.code, self.text = code, text
+
+
+class Disconnected(Exception):
+    """No reply came, so the outcome of the request is not known."""
+
+
+# redis-py makes classes of these errors, and cuts the code off their texts.
+_CODES = {
+    "OutOfMemoryError": "OOM",
+    "ReadOnlyError": "READONLY",
+    "BusyLoadingError": "LOADING",
+    "NoPermissionError": "NOPERM",
+    "MasterDownError": "MASTERDOWN",
+    "ClusterDownError": "CLUSTERDOWN",
+    "TryAgainError": "TRYAGAIN",
+    "MovedError": "MOVED",
+    "AskError": "ASK",
+    "AuthenticationError": "NOAUTH",
+    "AuthenticationWrongNumberOfArgsError": "NOAUTH",
+}
+
+
+def from_redis(error: Exception) -> Exception:
+    """The error reply in an exception of redis-py; ``Disconnected`` if it is none."""
+    from redis.exceptions import ResponseError
+
+    classes = [base.__name__ for base in type(error).__mro__]
+    for name in classes:
+        if name in _CODES:
+            return ServerError(_CODES[name], str(error))
+    if isinstance(error, ResponseError):
+        word, _, text = str(error).partition(" ")
+        return ServerError(word, text) if word.isupper() and word.isalpha() else ServerError("ERR", str(error))
+    return Disconnected(str(error) or type(error).__name__)
+
+
+def for_user(error: ServerError) -> DLockError:
+    """The exception that a user sees for an error reply that ends a call."""
+    if error.code == "ERR" and "unknown command" in error.text:
+        return Refused("ERR", "the server has no module dlock (loadmodule libdlock.so), or does not know this command")
+    known: dict[str, Any] = {"DEADLOCK": Deadlock, "REPLACED": Replaced}
+    return known[error.code](error.text) if error.code in known else Refused(error.code, error.text)

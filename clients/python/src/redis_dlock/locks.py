@@ -1,0 +1,248 @@
+"""The client for threads."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, TypeVar
+
+from ._base import BaseHold, Options
+from ._clock import GLANCE, now
+from ._holds import HoldState
+from ._programs import ask, wait_for
+from ._requests import Target, fields, new_id, text
+from ._sync import Engine
+from .errors import NotAcquired
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class DLock(Engine["Lock"]):
+    """Locks on a server, a Sentinel group or a cluster, for threads.
+
+    ``client`` is a ``redis.Redis`` (also from ``Sentinel.master_for``) or a ``redis.cluster.RedisCluster``. Times are
+    in seconds: ``lease`` is renewed every third of it; ``queue``, how long a place in a queue outlives its connection;
+    ``retry_for``, how long a call goes on while no server answers; ``response_timeout``, how long a reply may take;
+    ``max_hold``, how long a hold is renewed at most; ``replicas``, how many replicas must have each grant and each
+    renewal. ``block``: wait on a connection of the pool for so long at a time, for servers behind proxies that pass no
+    messages on; by default waits share one connection for messages.
+
+    One thread renews all holds, and one listens to messages. Both begin with the first hold.
+    """
+
+    def _handle(self, target: Target, options: Options) -> Lock:
+        return Lock(self, target, options)
+
+    def latch(self, key: str) -> Latch:
+        """A count-down latch (DLATCH)."""
+        return Latch(self, key)
+
+    def election(self, key: str, value: str = "", **options: Unpack[Options]) -> Election:
+        """One leader at a time, whose ``value`` all can read."""
+        return Election(self._handle(Target("DLOCK", (key,)), {**options, "label": value}))
+
+    def __enter__(self) -> DLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Lost:
+    """An event that is set when its hold is lost; like ``threading.Event`` to those that wait."""
+
+    def __init__(self, state: HoldState) -> None:
+        self._state = state
+        self._told: Optional[threading.Event] = None
+
+    def is_set(self) -> bool:
+        return self._state.reason() is not None
+
+    __bool__ = is_set
+
+    def wait(self, timeout: Optional[float] = None) -> bool:
+        """Waits until the hold is lost, at most ``timeout`` seconds. Whether it is."""
+        deadline = None if timeout is None else now() + timeout
+        if self._told is None:
+            self._told = threading.Event()
+            self._state.on_loss.append(self._told.set)
+        while not self.is_set():
+            left = GLANCE if deadline is None else min(GLANCE, deadline - now())
+            if left <= 0:
+                return False
+            self._told.wait(min(left, max(0.001, self._state.until - now())))
+        return True
+
+
+class Hold(BaseHold):
+    """A hold of a lock, which is renewed until it is released. ``lost`` is set when it is lost."""
+
+    def __init__(self, engine: Engine[Lock], state: HoldState) -> None:
+        super().__init__(state)
+        self._engine, self.lost = engine, Lost(state)
+
+    def release(self, *, done: bool = False) -> None:
+        """Gives the lock to the next in the queue. In a child process that was forked under the hold: nothing.
+
+        Raises LockLost if the hold was lost before, and ReleaseUnknown if that is not known. Neither is retried.
+        """
+        if self._state.pid == os.getpid() and not self._state.is_released:
+            self._engine._release(self._state, done)
+
+    def __enter__(self) -> Hold:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        try:
+            self.release()
+        except Exception:
+            if kind is None:  # else the error of the body is the one to be seen
+                raise
+
+
+class Lock:
+    """What can be acquired: with ``with``, as a decorator, or by ``acquire``. One object serves any number of tasks."""
+
+    def __init__(self, engine: DLock, target: Target, options: Options) -> None:
+        self._engine, self._target, self._options = engine, target, options
+        self._entered = threading.local()
+
+    def acquire(self, timeout: Any = ...) -> Hold:
+        """Waits for the lock. Raises NotAcquired after ``timeout`` seconds (None: never; default: that of the lock)."""
+        limit = self._options.get("timeout") if timeout is ... else timeout
+        return Hold(self._engine, self._engine._acquire(self._target, self._options, limit))
+
+    def try_acquire(self) -> Optional[Hold]:
+        """Acquires the lock if it is free; else None, at once."""
+        try:
+            return self.acquire(timeout=0)
+        except NotAcquired:
+            return None
+
+    def __enter__(self) -> Hold:
+        hold = self.acquire()
+        self._entered.__dict__.setdefault("holds", []).append(hold)
+        return hold
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self._entered.holds.pop().__exit__(kind, error, trace)
+
+    def __call__(self, work: F) -> F:
+        """A decorator: each call of the function runs under the lock."""
+
+        @functools.wraps(work)
+        def locked(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return work(*args, **kwargs)
+
+        return locked  # type: ignore[return-value]
+
+    def run_once(self, work: Callable[[Hold], T]) -> Once[T]:
+        """Runs ``work`` in one of the tasks that ask for it at the same time; the others wait for its end.
+
+        A run counts if ``work`` returns and the hold lasted until then. If it does not, one of the others runs. At
+        least once, not exactly once: look into the cache again inside ``work``.
+        """
+        key, family = self._target.keys[0], self._target.family
+        timeout = self._options.get("timeout")
+        deadline = None if timeout is None else now() + timeout
+        while True:
+            hold = self.try_acquire()
+            if hold is not None:
+                with hold:
+                    value = work(hold)
+                    hold.release(done=True)
+                return Once(True, value)
+            left = None if deadline is None else max(0.0, deadline - now())
+            settings = self._engine._settings
+            end = self._engine._run(wait_for([f"{family}.AWAIT", key, "REASON"], key, left, settings))
+            if end is None:
+                raise NotAcquired(f"{key}: another run did not end in {timeout:g} s")
+            if text(end) == "done":
+                return Once(False, None)
+
+
+@dataclass(frozen=True)
+class Once(Generic[T]):
+    """``ran``: whether this call ran the work; then ``value`` is its result."""
+
+    ran: bool
+    value: Optional[T]
+
+
+class Latch:
+    """A latch: opens, once, after a number of steps."""
+
+    def __init__(self, engine: DLock, key: str) -> None:
+        self._engine, self._key = engine, key
+
+    def _ask(self, *words: Any) -> Any:
+        return self._engine._run(ask(list(words), self._key, self._engine._settings))
+
+    def init(self, count: int) -> bool:
+        """Closes the latch for ``count`` steps; False if one is closed already, which does not change."""
+        return bool(self._ask("DLATCH.INIT", self._key, count) == 1)
+
+    def count_down(self, steps: int = 1) -> int:
+        """Counts, and returns how many steps remain."""
+        return int(self._ask("DLATCH.COUNTDOWN", self._key, steps, "REQID", new_id()))
+
+    def remaining(self) -> int:
+        return int(fields(self._ask("DLATCH.INFO", self._key)).get("count", 0))
+
+    def wait(self, timeout: Optional[float] = None) -> bool:
+        """Waits until the latch is open, at most ``timeout`` seconds. Refused (BROKEN): it was deleted."""
+        command = wait_for(["DLATCH.AWAIT", self._key], self._key, timeout, self._engine._settings)
+        return self._engine._run(command) is not None
+
+
+class Election:
+    """The leader is the holder of a lock, and its value is the label of the hold."""
+
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
+
+    def campaign(self, timeout: Any = ...) -> Hold:
+        """Waits until this candidate leads. The hold is the leadership: release it to resign."""
+        return self._lock.acquire(timeout)
+
+    def leader(self) -> Optional[Leader]:
+        """Who leads now; the answer may be outdated when you read it."""
+        key, engine = self._lock._target.keys[0], self._lock._engine
+        return Leader.of(engine._run(ask(["DLOCK.INFO", key], key, engine._settings)))
+
+    def observe(self) -> Iterator[Leader]:
+        """One leader after the other, from the present one on."""
+        key, engine = self._lock._target.keys[0], self._lock._engine
+        last = 0
+        while True:
+            leader = self.leader()
+            if leader is None or leader.token <= last:
+                time.sleep(GLANCE)
+                continue
+            last = leader.token
+            yield leader
+            engine._run(wait_for(["DLOCK.AWAIT", key, "TOKEN", last], key, None, engine._settings))
+
+
+@dataclass(frozen=True)
+class Leader:
+    value: str
+    token: int
+
+    @staticmethod
+    def of(info: Any) -> Optional[Leader]:
+        """The leader in a reply to DLOCK.INFO."""
+        shown = fields(info)
+        return Leader(text(shown["label"]), int(shown["token"])) if int(shown.get("holds", 0)) else None
