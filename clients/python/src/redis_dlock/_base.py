@@ -45,11 +45,13 @@ class Base(Generic[L]):
         if lease < 0.02:
             raise ValueError("lease must be at least 0.02 s")
         self.client, self.lease, self.max_hold, self.response_timeout = client, lease, max_hold, response_timeout
-        self._settings = Settings(queue, retry_for, block, replicas)
+        is_cluster = hasattr(client, "get_nodes")
+        # A cluster client reads replies with its own timeout.
+        limit = client.get_connection_kwargs().get("socket_timeout") if is_cluster else None
+        self._settings = Settings(queue, retry_for, block, min(60.0, limit / 2) if limit else 60.0, replicas)
         self._registry = Registry()
         self._channel = f"{FLUSHES}:{new_id()}"
         self._is_closed = False
-        is_cluster = hasattr(client, "get_nodes")
         if is_cluster and replicas:
             raise ValueError("replicas needs a client for one server or a Sentinel group")
         self._io = self._connect(is_cluster)

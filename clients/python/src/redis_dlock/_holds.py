@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any, Callable, Optional
 
@@ -117,7 +118,9 @@ class Registry:
         for hold in self.all():
             if hold.reason() is not None:
                 self.remove(hold)
-            elif hold.renew_at <= at + hold.request.lease / 30 and hold.lease(at) > hold.request.lease / 30:
+            elif hold.lease(at) < hold.request.lease / 30:
+                hold.renew_at = math.inf  # max_hold is nearly over
+            elif hold.renew_at <= at + hold.request.lease / 30:
                 # If no reply comes, the next attempt.
                 hold.renew_at = at + max(0.01, min(1.0, hold.request.lease / 10))
                 due.append(hold)

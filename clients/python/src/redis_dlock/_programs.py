@@ -7,6 +7,7 @@ class. Threads and asyncio run the same programs.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -52,6 +53,7 @@ class Settings:
     queue: float
     retry_for: float
     block: Optional[float]  # wait on a connection of one's own, at most so long at a time
+    longest_block: float  # shorter than every timeout of the connection
     replicas: int
 
 
@@ -164,10 +166,10 @@ class _Attempt:
             return self.request.acquire(), 0.0
         queue = ("QUEUE", milliseconds(settings.queue))
         if self.request.target.form != "one":  # these wait on a connection only, and lose their position with it
-            block = 60.0 if left is None else min(60.0, left)
+            block = settings.longest_block if left is None else min(settings.longest_block, left)
             return self.request.acquire("BLOCK", milliseconds(block)), block
         if settings.block is not None:
-            block = settings.block if left is None else min(settings.block, left)
+            block = min(settings.block, settings.longest_block, math.inf if left is None else left)
             return self.request.acquire("BLOCK", milliseconds(block), *queue), block
         return self.request.acquire(*queue), 0.0
 
@@ -242,7 +244,7 @@ def wait_for(command: Words, key: str, limit: Optional[float], settings: Setting
     deadline = None if limit is None else now() + limit
     while True:
         left = None if deadline is None else max(0.0, deadline - now())
-        block = 2.0 if left is None else min(2.0, left)
+        block = min(2.0, settings.longest_block, math.inf if left is None else left)
         waiting = [*command, "BLOCK", milliseconds(block)] if block else command
         try:
             reply = yield from ask(waiting, key, settings, block)
