@@ -47,7 +47,8 @@ class Base(Generic[L]):
         self.client, self.lease, self.max_hold, self.response_timeout = client, lease, max_hold, response_timeout
         is_cluster = hasattr(client, "get_nodes")
         # A cluster client reads replies with its own timeout.
-        limit = client.get_connection_kwargs().get("socket_timeout") if is_cluster else None
+        of_nodes = getattr(client, "connection_kwargs", None) or getattr(client, "get_connection_kwargs", dict)()
+        limit = of_nodes.get("socket_timeout") if is_cluster else None
         self._settings = Settings(queue, retry_for, block, min(60.0, limit / 2) if limit else 60.0, replicas)
         self._registry = Registry()
         self._channel = f"{FLUSHES}:{new_id()}"
