@@ -1,6 +1,6 @@
 //! What this core does otherwise than that of 7c31fa2, on purpose.
 
-use super::rows::{PLACES_END, PLACES_STAY};
+use super::rows::{PLACES_END, PLACES_STAY, REFUSED};
 
 /// An intended difference.
 pub struct Difference {
@@ -17,7 +17,7 @@ pub struct Difference {
 /// Marks the first tick after SWAPDB.
 pub const SWAPPED: &str = "(databases were swapped)";
 
-/// What a row shows, without a mark.
+/// What a flush shows, without a mark.
 fn unmarked(shown: &str) -> &str {
     let marks = [PLACES_END, PLACES_STAY];
     marks.iter().find_map(|mark| shown.strip_suffix(mark)).unwrap_or(shown)
@@ -79,6 +79,21 @@ fn parts_without_tokens(shown: &str) -> Vec<String> {
     parts
 }
 
+/// What a flush answers to waits.
+const FLUSH_ANSWERS: [&str; 5] =
+    [" gets MOVING", " gets deleted", " gets 1", " gets BROKEN", " gets WRONGTYPE"];
+
+/// What a flush shows, piece by piece, with Null for each wait that it answers and that gets Null in `old`.
+fn parts_with_nulls_of(old: &str, new: &str) -> Vec<String> {
+    let old = parts(old);
+    let with_null = |part: String| {
+        let client = FLUSH_ANSWERS.iter().find_map(|answer| part.strip_suffix(answer));
+        let null = client.map(|client| format!("{client} gets null"));
+        null.filter(|null| old.contains(null)).unwrap_or(part)
+    };
+    parts(unmarked(new)).into_iter().map(with_null).collect()
+}
+
 /// The ANYACQUIRE calls that a row grants, with their keys: `c7 gets k t6`.
 fn granted_any(shown: &str) -> Vec<(String, String)> {
     let granted = |part: &String| match part.split(' ').collect::<Vec<_>>()[..] {
@@ -88,6 +103,22 @@ fn granted_any(shown: &str) -> Vec<(String, String)> {
         _ => None,
     };
     parts(shown).iter().filter_map(granted).collect()
+}
+
+/// The tokens of the holds in a state, sorted, and the state without them.
+fn tokens_in_state(shown: &str) -> (Vec<&str>, String) {
+    // The first digits of the wall clock, as bytes.
+    let begin = "[49, 55, 48, 48, 48, ";
+    let mut pieces = shown.split(begin);
+    let mut rest = pieces.next().unwrap_or_default().to_owned();
+    let mut tokens = Vec::new();
+    for piece in pieces {
+        let (token, behind) = piece.split_once(']').unwrap_or((piece, ""));
+        tokens.push(token);
+        rest.push_str(behind);
+    }
+    tokens.sort_unstable();
+    (tokens, rest)
 }
 
 /// What a row shows besides grants.
@@ -129,11 +160,9 @@ pub const DIFFERENCES: &[Difference] = &[
     Difference {
         why: "A flush or swap that finds a wait whose time is over ends it, before the tick does.",
         explains: |row, old, new| {
-            let answers =
-                [" gets MOVING", " gets deleted", " gets 1", " gets BROKEN", " gets WRONGTYPE"];
             let ends = |shown: &str| {
                 let null = |shown: String, answer: &&str| shown.replace(*answer, " gets null");
-                answers.iter().fold(shown.to_owned(), null)
+                FLUSH_ANSWERS.iter().fold(shown.to_owned(), null)
             };
             (row.contains("flush") || row.contains("swapdb"))
                 && old.contains(" gets null")
@@ -144,10 +173,10 @@ pub const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         why: "The same of a place that outlives its call: the flush finds the call blocked, so the place stays and is \
-              granted the lock, not the one behind it. If the time of that one is over, it waits for the tick.",
+              granted the lock, not the one behind it. If the time of that one is over, it waits for the tick. \
+              Observers whose time is over get their answer from the flush, as above.",
         explains: |row, old, new| {
-            let without_grants = |shown: &str| {
-                let mut rest = parts(unmarked(shown));
+            let without_grants = |mut rest: Vec<String>| {
                 rest.retain(|part| {
                     !part.starts_with("+acquire")
                         && !part.contains(": granted ")
@@ -159,8 +188,11 @@ pub const DIFFERENCES: &[Difference] = &[
             row.contains("flush")
                 && old.contains(" gets null")
                 && old.matches(": granted ").count() < new.matches(": granted ").count()
-                && lacks(&without_grants(new), &without_grants(old))
-                    .is_some_and(|rest| rest.iter().all(|part| part.ends_with(" gets null")))
+                && lacks(
+                    &without_grants(parts_with_nulls_of(old, new)),
+                    &without_grants(parts(old)),
+                )
+                .is_some_and(|rest| rest.iter().all(|part| part.ends_with(" gets null")))
         },
         is_rare: true,
         ends: true,
@@ -201,8 +233,20 @@ pub const DIFFERENCES: &[Difference] = &[
         ends: true,
     },
     Difference {
-        why: "The deadlines of keys with waiters are in a timing wheel of their own: a call that asks ends such a lease up \
-              to half a millisecond later.",
+        why: "The same, seen later: the tick finds that no queue is dirty, so a wait that is over ends at its rounded \
+              deadline, up to half a millisecond later.",
+        explains: |row, old, new| {
+            row.ends_with("tick")
+                && lacks(&parts(new), &parts(old)).is_some_and(|rest| {
+                    !rest.is_empty() && rest.iter().all(|part| part.ends_with(" gets null"))
+                })
+        },
+        is_rare: true,
+        ends: true,
+    },
+    Difference {
+        why: "The deadlines of keys with waiters are in a timing wheel of their own: a call that asks ends such a \
+              lease up to half a millisecond later.",
         explains: |row, old, new| is_ask(row) && lacks_ends(new, old),
         is_rare: true,
         ends: true,
@@ -274,11 +318,32 @@ pub const DIFFERENCES: &[Difference] = &[
         ends: true,
     },
     Difference {
-        why: "The same beside a flush: what it frees is handed on before leases of other databases end. Places of the \
-              flushed database may stay, as above.",
+        why: "The same, where no answer and no message names the tokens: only the state shows them.",
+        explains: |row, old, new| {
+            let (old, new) = (tokens_in_state(old), tokens_in_state(new));
+            row.ends_with("state") && old.0.len() > 1 && old == new
+        },
+        is_rare: true,
+        ends: true,
+    },
+    Difference {
+        why: "The same of lock delays: one key is granted before, or after, a wait for another one is found to be \
+              over.",
+        explains: |row, old, new| {
+            row.ends_with("tick")
+                && old.contains(" gets null")
+                && old.contains("+acquire")
+                && parts(old) == parts(new)
+        },
+        is_rare: true,
+        ends: true,
+    },
+    Difference {
+        why: "The same beside a flush: what it frees is handed on before leases, and lock delays, of other databases \
+              end. Places of the flushed database may stay, as above.",
         explains: |row, old, new| {
             row.contains("flush")
-                && old.contains("+expire")
+                && (old.contains("+expire") || old.matches("+acquire").count() > 1)
                 && parts_without_tokens(old) == parts_without_tokens(unmarked(new))
         },
         is_rare: true,
@@ -315,7 +380,7 @@ pub const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         why: "The tick refuses the youngest wait of a cycle that no call could see: SWAPDB and RENAME bring keys to \
-              owners that wait for each other.",
+              owners that wait for each other, and a promotion restores places of DFAIR.",
         explains: |row, old, new| {
             let is_refusal =
                 |part: &String| part.contains(": deadlock ") || part.ends_with(" gets DEADLOCK");
@@ -323,10 +388,16 @@ pub const DIFFERENCES: &[Difference] = &[
                 let rest = parts(shown).into_iter().filter(|part| !is_refusal(part));
                 rest.collect::<Vec<_>>()
             };
-            (row.contains("tick") || row.contains("failover"))
+            ["tick", "failover", "promote"].iter().any(|event| row.contains(event))
                 && parts(new).iter().any(is_refusal)
                 && without(new) == without(old)
         },
+        is_rare: true,
+        ends: true,
+    },
+    Difference {
+        why: "The same of a place without a channel and without a blocked call: nobody is told.",
+        explains: |_, old, new| new.strip_suffix(REFUSED) == Some(old),
         is_rare: true,
         ends: true,
     },

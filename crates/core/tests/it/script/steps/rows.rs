@@ -1,5 +1,6 @@
 //! The rows of a history: those of the other random tables, and those that they do not have.
 
+use super::asked::counters;
 use super::driver::Driver;
 use crate::script::BASE_US;
 use crate::script::random::{self, Mode, State};
@@ -16,16 +17,24 @@ pub const PLACES_END: &str = "; (places end)";
 /// Marks a flush that found a call blocked whose time was over, and that has a place: it stays.
 pub const PLACES_STAY: &str = "; (places stay)";
 
+/// Marks a search for deadlocks that ended a wait, and nobody was told.
+pub const REFUSED: &str = "; (a place is refused)";
+
 /// Carries out a row, and says what this core shows.
 pub fn carry_out(driver: &mut Driver, line: &str) -> String {
     let is_flush = line.contains("flush");
     let has_absent = is_flush && driver.0.world.machine.tables().waits.absent() > 0;
     let has_late = is_flush && has_late(driver, line);
+    let refused = |driver: &Driver| counters(&driver.0.world).deadlocks_refused;
+    let refused_before = if line.contains("failover") { 0 } else { refused(driver) };
     let shown = driver.row(line);
-    match (has_absent, has_late) {
-        (true, _) => shown + PLACES_END,
-        (false, true) => shown + PLACES_STAY,
-        (false, false) => shown,
+    let told = shown.matches("DEADLOCK").count() + shown.matches(": deadlock ").count();
+    let is_told = refused(driver) <= refused_before + told as u64;
+    match (has_absent, has_late, is_told) {
+        (true, ..) => shown + PLACES_END,
+        (false, true, _) => shown + PLACES_STAY,
+        (false, false, false) => shown + REFUSED,
+        (false, false, true) => shown,
     }
 }
 
