@@ -12,6 +12,8 @@ import pytest
 import pytest_asyncio
 import redis
 import redis.asyncio
+import redis.asyncio.retry
+from redis.backoff import NoBackoff
 from servers import Proxy, Server
 
 from redis_dlock import AsyncDLock, DLock
@@ -55,7 +57,8 @@ class Api:
 
     def __init__(self, kind: str, port: int, settings: dict, client: dict) -> None:
         self.kind = kind
-        options = {"port": port, **client}
+        backoff = redis.retry.Retry if kind == "threads" else redis.asyncio.retry.Retry
+        options = {"port": port, "retry": backoff(NoBackoff(), 0), **client}
         if kind == "threads":
             self.redis = redis.Redis(**options)
             self.locks = DLock(self.redis, **settings)

@@ -82,10 +82,16 @@ class Server:
     def ask(self, *words):
         return self.client.execute_command(*words)
 
-    def waiters(self, key: str, family: str = "DLOCK") -> int:
+    def shown(self, key: str, field: str, family: str = "DLOCK") -> int:
         info = self.ask(f"{family}.INFO", key)
         pairs = dict(zip(info[::2], info[1::2])) if isinstance(info, list) else info or {}
-        return int(pairs.get(b"waiters", 0))
+        return int(pairs.get(field.encode(), 0))
+
+    def waiters(self, key: str, family: str = "DLOCK") -> int:
+        return self.shown(key, "waiters", family)
+
+    def holds(self, key: str) -> int:
+        return self.shown(key, "holds")
 
     def connections(self) -> int:
         return len(self.client.client_list())
@@ -158,11 +164,11 @@ class Proxy:
                 self.requests += data
                 if self.cut_after and self.cut_after in data:
                     self.cut_after = b""
+                    self.cuts += 1
                     client.shutdown(socket.SHUT_RDWR)
                     server.sendall(data)
                     server.settimeout(0.05)
-                    server.recv(1 << 16)  # the request was carried out
-                    self.cuts += 1
+                    server.recv(1 << 16)  # the request was carried out, unless the other thread sees that
                     break
                 server.sendall(data)
         except OSError:

@@ -14,6 +14,7 @@ from ._clock import GLANCE, now
 from ._holds import HoldState, Round
 from ._programs import Pause, Program, acquire, release
 from ._requests import Batch, Target, log
+from ._sync import NAME
 from .errors import Disconnected, ServerError, from_redis
 
 T = TypeVar("T")
@@ -30,14 +31,17 @@ class _Server:
         self._pump: Optional[asyncio.Task[None]] = None
 
     async def run(self, batch: Batch) -> list[Any]:
-        if batch.block:
-            return await self._alone(batch)
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[list[Any]] = loop.create_future()
-        self._queue.append((batch, future))
-        if self._pump is None or self._pump.done():
-            self._pump = loop.create_task(self._work())
-        return await future  # if the caller is cancelled, the others' replies still come in order
+        try:
+            if batch.block:
+                return await self._alone(batch)
+            loop = asyncio.get_running_loop()
+            future: asyncio.Future[list[Any]] = loop.create_future()
+            self._queue.append((batch, future))
+            if self._pump is None or self._pump.done():
+                self._pump = loop.create_task(self._work())
+            return await future  # if the caller is cancelled, the others' replies still come in order
+        except ServerError as refusal:  # of the connection
+            return [refusal] * len(self._commands(batch))
 
     async def _work(self) -> None:
         while self._queue:
@@ -52,19 +56,19 @@ class _Server:
                 for (_, future), reply in zip(taken, replies):
                     if not future.done():
                         future.set_result(reply)
-            except BaseException as error:
-                for _, future in taken:
+            except (Exception, asyncio.CancelledError) as error:
+                is_end = isinstance(error, asyncio.CancelledError)
+                told = error if isinstance(error, ServerError) else Disconnected(str(error) or type(error).__name__)
+                for _, future in [*taken, *self._queue] if is_end else taken:
                     if not future.done():
-                        future.set_exception(Disconnected(str(error) or type(error).__name__))
-                if not isinstance(error, Exception):
+                        future.set_exception(told)
+                if is_end:
+                    self._queue = []
                     raise
 
     async def _alone(self, batch: Batch) -> list[Any]:
         """A batch that blocks has a connection of its own."""
-        try:
-            connection = await self._get()
-        except (RedisError, OSError) as error:
-            raise Disconnected(str(error)) from None
+        connection = await self._get()
         try:
             return (await self._exchange(connection, [batch]))[0]
         finally:
@@ -72,9 +76,9 @@ class _Server:
 
     async def _get(self) -> Any:
         try:
-            return await self._pool.get_connection()
-        except TypeError:  # before redis-py 5.3
-            return await self._pool.get_connection("_")
+            return await self._pool.get_connection(*NAME)
+        except (RedisError, OSError, asyncio.TimeoutError) as error:
+            raise from_redis(error) from None
 
     async def _exchange(self, connection: Any, batches: list[Batch]) -> list[list[Any]]:
         commands = [self._commands(batch) for batch in batches]
@@ -88,7 +92,7 @@ class _Server:
             is_done = True
             return replies
         except (RedisError, OSError, asyncio.TimeoutError) as error:
-            raise Disconnected(str(error) or type(error).__name__) from None
+            raise from_redis(error) from None
         finally:
             if not is_done:
                 await connection.disconnect(nowait=True)
@@ -98,13 +102,16 @@ class _Server:
         return [*batch.commands, *confirm]
 
     async def _read(self, connection: Any, block: float) -> Any:
+        started, limit = now(), self._timeout + block
         try:
-            return await connection.read_response(disable_decoding=True, timeout=self._timeout + block)
+            reply = await connection.read_response(disable_decoding=True, timeout=limit)
         except RedisError as error:
             reply = from_redis(error)
-            if isinstance(reply, ServerError):
-                return reply
-            raise
+            if not isinstance(reply, ServerError):
+                raise
+        if reply is None and now() - started > limit - 0.01:  # what redis-py returns after a timeout
+            raise Disconnected(f"no reply within {limit:g} s")
+        return reply
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -115,6 +122,7 @@ class _Server:
         """After a fork: the connections that the parent goes on using."""
         connections = [self._connection, *getattr(self._pool, "_available_connections", ()),
                        *getattr(self._pool, "_in_use_connections", ())]
+        self._pool.reset()
         self._connection, self._queue, self._pump = None, [], None
         return connections
 
@@ -151,19 +159,24 @@ class _Cluster:
         pass
 
     def forget(self) -> list[Any]:
-        return [connection for node in self._client.get_nodes() for connection in getattr(node, "_connections", ())]
+        connections = []
+        for node in self._client.get_nodes():
+            connections += node._connections
+            node._connections, node._free = [], type(node._free)(maxlen=node._free.maxlen)
+        self._turns = asyncio.Semaphore(50)
+        return connections
 
 
 class _Waiter:
     """Waits for a message about one request."""
 
-    def __init__(self, generation: int) -> None:
-        self.generation, self._is_woken = generation, False
+    def __init__(self) -> None:
+        self.is_woken = False
         self._event: Optional[str] = None
         self._future: Optional[asyncio.Future[None]] = None
 
     def wake(self, event: Optional[str]) -> None:
-        self._event, self._is_woken = event, True
+        self._event, self.is_woken = event, True
         self._end()
 
     def _end(self) -> None:
@@ -171,7 +184,7 @@ class _Waiter:
             self._future.set_result(None)
 
     async def wait(self, seconds: float) -> Optional[str]:
-        if not self._is_woken:
+        if not self.is_woken:
             loop = asyncio.get_running_loop()
             self._future = loop.create_future()
             timer = loop.call_later(seconds, self._end)
@@ -191,17 +204,13 @@ class AsyncEngine(Base[L]):
 
     def _begin(self) -> None:
         super()._begin()
-        self._is_subscribed = asyncio.Event()
-        self._is_changed = asyncio.Event()
+        self._sleep = _Waiter()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._keeper: Optional[asyncio.Task[None]] = None
         self._listener: Optional[asyncio.Task[None]] = None
-        self._wakes_at = 0.0
 
     def _notify(self) -> None:
-        self._is_changed.set()
-        if self._generation:
-            self._is_subscribed.set()
+        self._sleep.wake(None)
 
     async def close(self) -> None:
         """Releases all holds, and ends the tasks. The client stays open: it is the caller's."""
@@ -245,22 +254,15 @@ class AsyncEngine(Base[L]):
     async def _send(self, batch: Batch, reqids: set[str]) -> list[Any]:
         if batch.reqid:
             reqids.add(batch.reqid)
-            self._waiters[batch.reqid] = _Waiter(self._generation)
+            self._waiters[batch.reqid] = _Waiter()
         return await self._io.run(batch)  # type: ignore[no-any-return]
 
     async def _pause(self, pause: Pause) -> Optional[str]:
         if not pause.reqid:
             await asyncio.sleep(pause.seconds)
             return None
-        waiter: _Waiter = self._waiters[pause.reqid]
-        if waiter.generation == 0:
-            # Nobody listened when the request was sent: once somebody does, it is sent again.
-            try:
-                await asyncio.wait_for(self._is_subscribed.wait(), min(1.0, pause.seconds))
-            except asyncio.TimeoutError:
-                pass
-            return None
-        return await waiter.wait(pause.seconds)
+        waiter: _Waiter = self._waiters[pause.reqid]  # also woken by the subscription: then the request is repeated
+        return await waiter.wait(pause.seconds if self._generation else min(1.0, pause.seconds))
 
     def _background(self, program: Program[Any]) -> None:
         async def run() -> None:
@@ -300,20 +302,15 @@ class AsyncEngine(Base[L]):
     # Tasks.
 
     async def _keep(self) -> None:
-        """Renews all holds, and tells the tasks whose holds are lost; ends when there has been none for a while."""
-        idle_since = now()
-        while now() - idle_since < 10:
-            for renewals in self._registry.due(self._settings.replicas):
+        """Renews all holds, and tells the tasks whose holds are lost."""
+        while True:
+            sleep = self._sleep = _Waiter()
+            rounds, self._wakes_at = self._registry.due(self._settings.replicas)
+            for renewals in rounds:
                 self._spawn(self._renew(renewals))
-            if len(self._registry):
-                idle_since = now()
-            ends = [state.until for state in self._registry.all()]
-            self._wakes_at = min(now() + (GLANCE if ends else 10), self._registry.next_due(), *ends)
-            self._is_changed.clear()
-            try:
-                await asyncio.wait_for(self._is_changed.wait(), max(0.001, self._wakes_at - now()))
-            except asyncio.TimeoutError:
-                pass
+            while now() < self._wakes_at and not sleep.is_woken:
+                left = max(0.001, self._wakes_at - now())
+                await sleep.wait(min(GLANCE, left) if len(self._registry) else left)
 
     async def _renew(self, renewals: Round) -> None:
         try:

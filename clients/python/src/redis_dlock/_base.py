@@ -21,7 +21,7 @@ L = TypeVar("L")
 class Options(TypedDict, total=False):
     """How to acquire. Times are in seconds.
 
-    - ``timeout``: how long to wait. None (default): for ever; 0: not at all.
+    - ``timeout``: how long to wait. None (default): forever; 0: not at all.
     - ``lease``: how long a hold lasts without renewal. Default: that of the ``DLock``.
     - ``owner``: the name of the task. Default: another one for each acquire. An owner may acquire what it holds again,
       and deadlocks between owners are found. Two tasks must not share one at the same time.
@@ -66,9 +66,10 @@ class Base(Generic[L]):
         self._registry = Registry()
         self._waiters: dict[str, Any] = {}
         self._generation = 0  # of the subscription; 0: there is none
+        self._wakes_at = 0.0  # when the holds are looked at next
 
     def _notify(self) -> None:
-        """Wakes what waits for the subscription or for holds."""
+        """Wakes what renews holds."""
         raise NotImplementedError
 
     def _hear(self, heard: Any) -> None:
@@ -78,7 +79,6 @@ class Base(Generic[L]):
         if heard["type"] == "subscribe" and heard["data"] == 2:
             # Both channels: also after each reconnect, when messages may have been missed.
             self._generation += 1
-            self._notify()
             for waiter in list(self._waiters.values()):
                 waiter.wake(None)
         told = message(heard["data"]) if heard["type"] == "message" else None
@@ -114,7 +114,7 @@ class Base(Generic[L]):
         return self._handle(Target("DRW", (key,), ("WRITE",)), options)
 
     def semaphore(self, key: str, *, limit: Optional[int] = None, count: int = 1, **options: Unpack[Options]) -> L:
-        """``count`` permits of a semaphore (DSEM). ``limit``: create it with so many permits if there is none."""
+        """``count`` permits of a semaphore (DSEM). ``limit``: its permits, if it has to be created."""
         words: tuple[Word, ...] = ("COUNT", count) if limit is None else ("COUNT", count, "LIMIT", limit)
         return self._handle(Target("DSEM", (key,), (), words), options)
 

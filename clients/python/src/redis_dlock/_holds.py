@@ -62,11 +62,11 @@ class HoldState:
 
     def valid_for(self) -> float:
         """For how many seconds the hold is certain; 0 if it is lost."""
-        return 0.0 if self.reason() is not None else max(0.0, self.until - now())
+        return 0.0 if self.is_released or self.reason() is not None else max(0.0, self.until - now())
 
     def check(self) -> None:
-        """Raises LockLost if the hold is lost."""
-        reason = self.reason()
+        """Raises LockLost if the hold is lost, or released."""
+        reason = self.reason() or ("released" if self.is_released else None)
         if reason is not None:
             raise LockLost(self.keys, reason)
 
@@ -112,23 +112,25 @@ class Registry:
     def all(self) -> list[HoldState]:
         return list(self._holds.values())
 
-    def due(self, replicas: int) -> list[Round]:
-        """Renewals that are due, or soon will be: one round serves 1,000 holds. Drops those that are lost."""
+    def due(self, replicas: int) -> tuple[list[Round], float]:
+        """Renewals that are due, or soon will be, and when to look again. One round serves 1,000 holds.
+
+        Drops holds that are lost.
+        """
         at, due = now(), []
+        again = at + 10
         for hold in self.all():
             if hold.reason() is not None:
                 self.remove(hold)
-            elif hold.lease(at) < hold.request.lease / 30:
+                continue
+            if hold.lease(at) < hold.request.lease / 30:
                 hold.renew_at = math.inf  # max_hold is nearly over
             elif hold.renew_at <= at + hold.request.lease / 30:
                 # If no reply comes, the next attempt.
                 hold.renew_at = at + max(0.01, min(1.0, hold.request.lease / 10))
                 due.append(hold)
-        return [Round(due[first : first + 1000], replicas) for first in range(0, len(due), 1000)]
-
-    def next_due(self) -> float:
-        """When the next hold is due; a far time if there is none."""
-        return min((hold.renew_at for hold in self.all()), default=now() + 3600)
+            again = min(again, hold.renew_at, hold.until)
+        return [Round(due[first : first + 1000], replicas) for first in range(0, len(due), 1000)], again
 
     def hear(self, message: Message) -> None:
         """A message with the id of a hold's request, and its token, is the server's: nobody else knows both."""

@@ -52,7 +52,7 @@ class Settings:
 
     queue: float
     retry_for: float
-    block: Optional[float]  # wait on a connection of one's own, at most so long at a time
+    block: Optional[float]  # wait on a connection taken from the pool, at most this long at a time
     longest_block: float  # shorter than every timeout of the connection
     replicas: int
 
@@ -95,7 +95,7 @@ def ask(command: Words, key: str, settings: Settings, block: float = 0.0) -> Pro
 
 def acquire(request: Request, limit: Optional[float], settings: Settings, undo: Any,
             max_hold: Optional[float]) -> Program[HoldState]:
-    """Asks until the request is granted; at most ``limit`` seconds (0: once; None: for ever).
+    """Asks until the request is granted; at most ``limit`` seconds (0: once; None: forever).
 
     ``undo`` runs a program in the background: whatever ends the wait, the queue is left.
     """

@@ -19,7 +19,7 @@ def new_id() -> str:
 
 
 def milliseconds(seconds: float) -> int:
-    """A time on the wire: at least 1 ms, because 0 often means "for ever"."""
+    """A time on the wire: at least 1 ms, because 0 often means "forever"."""
     return max(1, round(seconds * 1000))
 
 
@@ -115,8 +115,8 @@ class Batch:
 
     commands: list[Words]
     key: str
-    block: float = 0.0  # the server may take so many seconds longer to answer
-    replicas: int = 0  # the last reply tells how many replicas have the writes, after waiting for so many
+    block: float = 0.0  # the server may take this much longer to answer, in seconds
+    replicas: int = 0  # wait for this number; the last reply tells how many have the writes
     reqid: str = ""  # a message about this request ends the next Pause for it
     is_certain: bool = False  # set by the I/O: sent once, over a connection that was open before
 

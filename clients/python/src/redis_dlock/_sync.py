@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
 import weakref
 from typing import Any, Callable, Optional, TypeVar
 
+import redis
 from redis.exceptions import RedisError
 
 from ._base import FLUSHES, Base, Options
@@ -16,6 +18,9 @@ from ._holds import HoldState
 from ._programs import Pause, Program, acquire, release
 from ._requests import Batch, Target, Words, log
 from .errors import Disconnected, ServerError, from_redis
+
+#: Before redis-py 5.3 a pool wants the name of a command.
+NAME = ("_",) if tuple(map(int, redis.__version__.split(".")[:2])) < (5, 3) else ()
 
 T = TypeVar("T")
 L = TypeVar("L")
@@ -36,7 +41,7 @@ class _Server:
         if batch.replicas:
             commands.append(["WAIT", batch.replicas, int(self._timeout * 500)])
         try:
-            connection = self._connection()
+            connection = self._pool.get_connection(*NAME)
         except (RedisError, OSError) as error:
             refusal = from_redis(error)
             if isinstance(refusal, ServerError):
@@ -57,12 +62,6 @@ class _Server:
             if not is_done:  # a reply may still come, and must not be taken for that of another command
                 connection.disconnect()
             self._pool.release(connection)
-
-    def _connection(self) -> Any:
-        try:
-            return self._pool.get_connection()
-        except TypeError:  # before redis-py 5.3
-            return self._pool.get_connection("_")
 
     def _read(self, connection: Any, block: float) -> Any:
         # Not the client's own timeout: it may be none, or shorter than BLOCK.
@@ -108,8 +107,7 @@ class _Cluster:
 class _Waiter:
     """Waits for a message about one request."""
 
-    def __init__(self, generation: int) -> None:
-        self.generation = generation
+    def __init__(self) -> None:
         self._event: Optional[str] = None
         self._is_asleep = threading.Lock()  # much cheaper than an Event, and most requests never wait
         self._is_asleep.acquire()
@@ -134,14 +132,13 @@ class Engine(Base[L]):
 
     def _begin(self) -> None:
         super()._begin()
-        self._changed = threading.Condition()
+        self._starting = threading.Lock()
         self._keeper: Optional[threading.Thread] = None
         self._listener: Optional[threading.Thread] = None
-        self._wakes_at = 0.0
+        self._sleep = _Waiter()
 
     def _notify(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
+        self._sleep.wake(None)
 
     def close(self) -> None:
         """Releases all holds, and ends both threads. The client stays open: it is the caller's."""
@@ -182,20 +179,15 @@ class Engine(Base[L]):
     def _send(self, batch: Batch, reqids: set[str]) -> list[Any]:
         if batch.reqid:
             reqids.add(batch.reqid)
-            self._waiters[batch.reqid] = _Waiter(self._generation)
+            self._waiters[batch.reqid] = _Waiter()
         return self._io.run(batch)  # type: ignore[no-any-return]
 
     def _pause(self, pause: Pause) -> Optional[str]:
         if not pause.reqid:
             time.sleep(pause.seconds)
             return None
-        with self._changed:
-            waiter: _Waiter = self._waiters[pause.reqid]
-            if waiter.generation == 0:
-                # Nobody listened when the request was sent: once somebody does, it is sent again.
-                self._changed.wait_for(lambda: self._generation or self._is_closed, min(1.0, pause.seconds))
-                return None
-        return waiter.wait(pause.seconds)
+        waiter: _Waiter = self._waiters[pause.reqid]  # also woken by the subscription: then the request is repeated
+        return waiter.wait(pause.seconds if self._generation else min(1.0, pause.seconds))
 
     def _background(self, program: Program[Any]) -> None:
         """Runs a program that leaves a queue: now if the server answers, else in a thread of its own."""
@@ -230,25 +222,24 @@ class Engine(Base[L]):
     # Threads.
 
     def _start(self, which: str, target: Callable[[], None]) -> None:
-        with self._changed:
-            thread = getattr(self, which)
-            if thread is None or not thread.is_alive():
+        thread = getattr(self, which)
+        if thread is not None and thread.is_alive():
+            return
+        with self._starting:
+            if getattr(self, which) is thread:
                 thread = threading.Thread(target=target, name=f"dlock{which}", daemon=True)
-                setattr(self, which, thread)
                 thread.start()
+                setattr(self, which, thread)
 
     def _keep(self) -> None:
-        """Renews all holds; ends when there has been none for a while."""
-        idle_since = now()
+        """Renews all holds."""
         while not self._is_closed:
-            with self._changed:
-                self._wakes_at = min(now() + 10, self._registry.next_due())
-                self._changed.wait(max(0.0, self._wakes_at - now()))
-            if len(self._registry):
-                idle_since = now()
-            elif now() - idle_since > 10:
-                return
-            for renewals in self._registry.due(self._settings.replicas):
+            sleep = self._sleep = _Waiter()
+            self._wakes_at = math.inf  # a hold that begins now may be overlooked, so it wakes this thread
+            rounds, self._wakes_at = self._registry.due(self._settings.replicas)
+            if not rounds:
+                sleep.wait(max(0.0, self._wakes_at - now()))
+            for renewals in rounds:
                 try:
                     renewals.learn(self._io.run(renewals.batch))
                 except Disconnected as error:
@@ -274,7 +265,11 @@ class Engine(Base[L]):
         pubsub, self._pubsub = self._pubsub, None
         connections: list[Any] = [getattr(pubsub, "connection", None)]
         for pool in self._io.pools():
-            connections += [*getattr(pool, "_available_connections", ()), *getattr(pool, "_in_use_connections", ())]
+            for name in ("_available_connections", "_in_use_connections", "_connections"):
+                connections += getattr(pool, name, ())
+            for name in ("_lock", "_fork_lock"):  # another thread of the parent may have held them
+                if hasattr(pool, name):
+                    setattr(pool, name, type(getattr(pool, name))())
             pool.reset()
         for connection in connections:
             socket = getattr(connection, "_sock", None)

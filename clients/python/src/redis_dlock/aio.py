@@ -15,7 +15,7 @@ from ._clock import GLANCE
 from ._holds import HoldState
 from ._programs import ask, wait_for
 from ._requests import Target, fields, new_id, text
-from .errors import LockLost, NotAcquired
+from .errors import NotAcquired
 from .locks import Leader, Once
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class AsyncHold(BaseHold):
         super().__init__(state)
         self._engine, self.lost = engine, AsyncLost(state)
         self._body: Optional[asyncio.Task[Any]] = None
-        self._is_cancelled = False
+        self._is_cancelled, self._earlier_cancels = False, 0
 
     async def release(self, *, done: bool = False) -> None:
         """Gives the lock to the next in the queue. In a child process that was forked under the hold: nothing.
@@ -96,7 +96,8 @@ class AsyncHold(BaseHold):
         await asyncio.shield(releasing)
 
     async def __aenter__(self) -> AsyncHold:
-        self._body = asyncio.current_task()
+        self._body = body = asyncio.current_task()
+        self._earlier_cancels = body.cancelling() if body is not None and hasattr(body, "cancelling") else 0
         self._state.on_loss.append(self._cancel)
         if self._state.reason() is not None:
             self._cancel()
@@ -110,23 +111,24 @@ class AsyncHold(BaseHold):
     async def __aexit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
                         trace: Optional[TracebackType]) -> None:
         body, self._body = self._body, None
+        is_cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
+        has_error, others = kind is not None and not is_cancelled, 0
         if self._is_cancelled and body is not None:
-            if kind is None:
+            if not is_cancelled:
                 try:
                     await asyncio.sleep(0)  # the body ended before it was cancelled: the cancellation arrives here
                 except asyncio.CancelledError:
-                    kind = asyncio.CancelledError
-            is_ours = body.uncancel() == 0 if hasattr(body, "uncancel") else True
-            if is_ours and kind is asyncio.CancelledError:
-                kind = None
+                    pass
+            # A cancellation by others (asyncio.timeout, too) is worth more than ours. Python 3.9 and 3.10 cannot tell.
+            others = body.uncancel() - self._earlier_cancels if hasattr(body, "uncancel") else 0
+            is_cancelled = others > 0
         try:
             await self.release()
-        except LockLost:
-            if kind is None:
-                raise LockLost(self._state.keys, self._state.reason() or "refused") from None
-        except Exception:
-            if kind is None:  # else the error of the body is the one to be seen
-                raise
+        except Exception as lost:
+            if not (is_cancelled or has_error):  # else the error of the body is the one to be seen
+                raise lost from None
+        if others > 0 and (kind is None or has_error):
+            raise asyncio.CancelledError
 
 
 class AsyncLock:

@@ -74,6 +74,8 @@ _CODES = {
     "TryAgainError": "TRYAGAIN",
     "MovedError": "MOVED",
     "AskError": "ASK",
+    "ClusterCrossSlotError": "CROSSSLOT",
+    "ExecAbortError": "EXECABORT",
     "AuthenticationError": "NOAUTH",
     "AuthenticationWrongNumberOfArgsError": "NOAUTH",
 }
@@ -86,7 +88,7 @@ def from_redis(error: Exception) -> Exception:
     classes = [base.__name__ for base in type(error).__mro__]
     for name in classes:
         if name in _CODES:
-            return ServerError(_CODES[name], str(error))
+            return ServerError(getattr(error, "status_code", None) or _CODES[name], str(error))
     if isinstance(error, ResponseError):
         word, _, text = str(error).partition(" ")
         return ServerError(word, text) if word.isupper() and word.isalpha() else ServerError("ERR", str(error))
