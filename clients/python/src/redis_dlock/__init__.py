@@ -1,6 +1,6 @@
 """Locks in Redis and Valkey servers with the module dlock: https://github.com/dlock/dlock."""
 
-from .aio import AsyncDLock, AsyncElection, AsyncHold, AsyncLatch, AsyncLock
+from .aio import AsyncDLock, AsyncElection, AsyncHold, AsyncLock
 from .errors import (
     Deadlock,
     DLockError,
@@ -11,7 +11,8 @@ from .errors import (
     Replaced,
     Unavailable,
 )
-from .locks import DLock, Election, Hold, Latch, Leader, Lock, Once
+from .locks import DLock, Election, Hold, Lock
+from .primitives import AsyncLatch, Latch, Leader, Once
 
 __all__ = [
     "AsyncDLock", "AsyncElection", "AsyncHold", "AsyncLatch", "AsyncLock", "DLock", "DLockError", "Deadlock",

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
 from ._async import AsyncEngine
 from ._base import BaseHold, Options
-from ._clock import GLANCE
+from ._clock import now
 from ._holds import HoldState
-from ._programs import ask, wait_for
-from ._requests import Target, fields, new_id, text
+from ._requests import Target
 from .errors import NotAcquired
-from .locks import Leader, Once
+from .primitives import AsyncLatch, Leader, Once, leader, next_leader, other_run
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -182,10 +181,8 @@ class AsyncLock:
         A run counts if ``work`` returns and the hold lasted until then. If it does not, one of the others runs. At
         least once, not exactly once: look into the cache again inside ``work``.
         """
-        key, family = self._target.keys[0], self._target.family
         timeout = self._options.get("timeout")
-        loop = asyncio.get_running_loop()
-        deadline = None if timeout is None else loop.time() + timeout
+        deadline = None if timeout is None else now() + timeout
         while True:
             hold = await self.try_acquire()
             if hold is not None:
@@ -193,39 +190,8 @@ class AsyncLock:
                     value = await work(hold)
                     await hold.release(done=True)
                 return Once(True, value)
-            left = None if deadline is None else max(0.0, deadline - loop.time())
-            waiting = wait_for([f"{family}.AWAIT", key, "REASON"], key, left, self._engine._settings)
-            end = await self._engine._run(waiting)
-            if end is None:
-                raise NotAcquired(f"{key}: another run did not end in {timeout:g} s")
-            if text(end) == "done":
+            if await self._engine._run(other_run(self._target, deadline, self._engine._settings)):
                 return Once(False, None)
-
-
-class AsyncLatch:
-    """A latch: opens, once, after a number of steps."""
-
-    def __init__(self, engine: AsyncDLock, key: str) -> None:
-        self._engine, self._key = engine, key
-
-    async def _ask(self, *words: Any) -> Any:
-        return await self._engine._run(ask(list(words), self._key, self._engine._settings))
-
-    async def init(self, count: int) -> bool:
-        """Closes the latch for ``count`` steps; False if one is closed already, which does not change."""
-        return bool(await self._ask("DLATCH.INIT", self._key, count) == 1)
-
-    async def count_down(self, steps: int = 1) -> int:
-        """Counts, and returns how many steps remain."""
-        return int(await self._ask("DLATCH.COUNTDOWN", self._key, steps, "REQID", new_id()))
-
-    async def remaining(self) -> int:
-        return int(fields(await self._ask("DLATCH.INFO", self._key)).get("count", 0))
-
-    async def wait(self, timeout: Optional[float] = None) -> bool:
-        """Waits until the latch is open, at most ``timeout`` seconds. Refused (BROKEN): it was deleted."""
-        command = wait_for(["DLATCH.AWAIT", self._key], self._key, timeout, self._engine._settings)
-        return await self._engine._run(command) is not None
 
 
 class AsyncElection:
@@ -240,18 +206,13 @@ class AsyncElection:
 
     async def leader(self) -> Optional[Leader]:
         """Who leads now; the answer may be outdated when you read it."""
-        key, engine = self._lock._target.keys[0], self._lock._engine
-        return Leader.of(await engine._run(ask(["DLOCK.INFO", key], key, engine._settings)))
+        engine = self._lock._engine
+        return await engine._run(leader(self._lock._target.keys[0], engine._settings))
 
     async def observe(self) -> AsyncIterator[Leader]:
         """One leader after the other, from the present one on."""
-        key, engine = self._lock._target.keys[0], self._lock._engine
-        last = 0
+        engine, last = self._lock._engine, 0
         while True:
-            leader = await self.leader()
-            if leader is None or leader.token <= last:
-                await asyncio.sleep(GLANCE)
-                continue
-            last = leader.token
-            yield leader
-            await engine._run(wait_for(["DLOCK.AWAIT", key, "TOKEN", last], key, None, engine._settings))
+            found = await engine._run(next_leader(self._lock._target.keys[0], last, engine._settings))
+            last = found.token
+            yield found

@@ -5,19 +5,17 @@ from __future__ import annotations
 import functools
 import os
 import threading
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
 from ._base import BaseHold, Options
 from ._clock import GLANCE, now
 from ._holds import HoldState
-from ._programs import ask, wait_for
-from ._requests import Target, fields, new_id, text
+from ._requests import Target
 from ._sync import Engine
 from .errors import NotAcquired
+from .primitives import Latch, Leader, Once, leader, next_leader, other_run
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -154,7 +152,6 @@ class Lock:
         A run counts if ``work`` returns and the hold lasted until then. If it does not, one of the others runs. At
         least once, not exactly once: look into the cache again inside ``work``.
         """
-        key, family = self._target.keys[0], self._target.family
         timeout = self._options.get("timeout")
         deadline = None if timeout is None else now() + timeout
         while True:
@@ -164,47 +161,8 @@ class Lock:
                     value = work(hold)
                     hold.release(done=True)
                 return Once(True, value)
-            left = None if deadline is None else max(0.0, deadline - now())
-            settings = self._engine._settings
-            end = self._engine._run(wait_for([f"{family}.AWAIT", key, "REASON"], key, left, settings))
-            if end is None:
-                raise NotAcquired(f"{key}: another run did not end in {timeout:g} s")
-            if text(end) == "done":
+            if self._engine._run(other_run(self._target, deadline, self._engine._settings)):
                 return Once(False, None)
-
-
-@dataclass(frozen=True)
-class Once(Generic[T]):
-    """``ran``: whether this call ran the work; then ``value`` is its result."""
-
-    ran: bool
-    value: Optional[T]
-
-
-class Latch:
-    """A latch: opens, once, after a number of steps."""
-
-    def __init__(self, engine: DLock, key: str) -> None:
-        self._engine, self._key = engine, key
-
-    def _ask(self, *words: Any) -> Any:
-        return self._engine._run(ask(list(words), self._key, self._engine._settings))
-
-    def init(self, count: int) -> bool:
-        """Closes the latch for ``count`` steps; False if one is closed already, which does not change."""
-        return bool(self._ask("DLATCH.INIT", self._key, count) == 1)
-
-    def count_down(self, steps: int = 1) -> int:
-        """Counts, and returns how many steps remain."""
-        return int(self._ask("DLATCH.COUNTDOWN", self._key, steps, "REQID", new_id()))
-
-    def remaining(self) -> int:
-        return int(fields(self._ask("DLATCH.INFO", self._key)).get("count", 0))
-
-    def wait(self, timeout: Optional[float] = None) -> bool:
-        """Waits until the latch is open, at most ``timeout`` seconds. Refused (BROKEN): it was deleted."""
-        command = wait_for(["DLATCH.AWAIT", self._key], self._key, timeout, self._engine._settings)
-        return self._engine._run(command) is not None
 
 
 class Election:
@@ -219,30 +177,13 @@ class Election:
 
     def leader(self) -> Optional[Leader]:
         """Who leads now; the answer may be outdated when you read it."""
-        key, engine = self._lock._target.keys[0], self._lock._engine
-        return Leader.of(engine._run(ask(["DLOCK.INFO", key], key, engine._settings)))
+        engine = self._lock._engine
+        return engine._run(leader(self._lock._target.keys[0], engine._settings))
 
     def observe(self) -> Iterator[Leader]:
         """One leader after the other, from the present one on."""
-        key, engine = self._lock._target.keys[0], self._lock._engine
-        last = 0
+        engine, last = self._lock._engine, 0
         while True:
-            leader = self.leader()
-            if leader is None or leader.token <= last:
-                time.sleep(GLANCE)
-                continue
-            last = leader.token
-            yield leader
-            engine._run(wait_for(["DLOCK.AWAIT", key, "TOKEN", last], key, None, engine._settings))
-
-
-@dataclass(frozen=True)
-class Leader:
-    value: str
-    token: int
-
-    @staticmethod
-    def of(info: Any) -> Optional[Leader]:
-        """The leader in a reply to DLOCK.INFO."""
-        shown = fields(info)
-        return Leader(text(shown["label"]), int(shown["token"])) if int(shown.get("holds", 0)) else None
+            found = engine._run(next_leader(self._lock._target.keys[0], last, engine._settings))
+            last = found.token
+            yield found

@@ -1,0 +1,101 @@
+"""Latches and elections, for threads and for asyncio: there each method that asks the server is awaited."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any, Callable, Generic, Optional, TypeVar
+
+from ._clock import GLANCE, now
+from ._programs import Pause, Program, Settings, ask, wait_for
+from ._requests import Target, fields, new_id, text
+from .errors import NotAcquired
+
+T = TypeVar("T")
+Bool = TypeVar("Bool")
+Int = TypeVar("Int")
+
+
+def _as(convert: Callable[[Any], T], program: Program[Any]) -> Program[T]:
+    return convert((yield from program))
+
+
+def _count(info: Any) -> int:
+    return int(fields(info).get("count", 0))
+
+
+class LatchBase(Generic[Bool, Int]):
+    """A latch: opens, once, after a number of steps."""
+
+    def __init__(self, engine: Any, key: str) -> None:
+        self._engine, self._key, self._settings = engine, key, engine._settings
+
+    def _ask(self, convert: Callable[[Any], Any], *words: Any) -> Any:
+        return self._engine._run(_as(convert, ask(list(words), self._key, self._settings)))
+
+    def init(self, count: int) -> Bool:
+        """Closes the latch for ``count`` steps; False if one is closed already, which does not change."""
+        return self._ask(bool, "DLATCH.INIT", self._key, count)  # type: ignore[no-any-return]
+
+    def count_down(self, steps: int = 1) -> Int:
+        """Counts, and returns how many steps remain."""
+        return self._ask(int, "DLATCH.COUNTDOWN", self._key, steps, "REQID", new_id())  # type: ignore[no-any-return]
+
+    def remaining(self) -> Int:
+        """How many steps remain; 0: the latch is open, or was never closed."""
+        return self._ask(_count, "DLATCH.INFO", self._key)  # type: ignore[no-any-return]
+
+    def wait(self, timeout: Optional[float] = None) -> Bool:
+        """Waits until the latch is open, at most ``timeout`` seconds. Refused (BROKEN): it was deleted."""
+        waiting = wait_for(["DLATCH.AWAIT", self._key], self._key, timeout, self._settings)
+        return self._engine._run(_as(bool, waiting))  # type: ignore[no-any-return]
+
+
+class Latch(LatchBase[bool, int]):
+    """A latch: opens, once, after a number of steps."""
+
+
+class AsyncLatch(LatchBase[Awaitable[bool], Awaitable[int]]):
+    """A latch, for asyncio."""
+
+
+@dataclass(frozen=True)
+class Leader:
+    """Who leads, as all can see it: the value of the election, and the fencing token."""
+
+    value: str
+    token: int
+
+
+def leader(key: str, settings: Settings) -> Program[Optional[Leader]]:
+    """The holder of the lock, with the label of its hold as value."""
+    info = fields((yield from ask(["DLOCK.INFO", key], key, settings)))
+    return Leader(text(info["label"]), int(info["token"])) if int(info.get("holds", 0)) else None
+
+
+def next_leader(key: str, last: int, settings: Settings) -> Program[Leader]:
+    """Waits until the leadership with the token ``last`` has ended and another one has begun."""
+    if last:
+        yield from wait_for(["DLOCK.AWAIT", key, "TOKEN", last], key, None, settings)
+    while True:
+        found = yield from leader(key, settings)
+        if found is not None and found.token > last:
+            return found
+        yield Pause(GLANCE)
+
+
+@dataclass(frozen=True)
+class Once(Generic[T]):
+    """``ran``: whether this call ran the work; then ``value`` is its result."""
+
+    ran: bool
+    value: Optional[T]
+
+
+def other_run(target: Target, deadline: Optional[float], settings: Settings) -> Program[bool]:
+    """Waits for the end of the hold in force. Whether its work is done."""
+    left = None if deadline is None else max(0.0, deadline - now())
+    end = yield from wait_for([f"{target.family}.AWAIT", target.keys[0], "REASON"], target.keys[0], left, settings)
+    if end is None:
+        raise NotAcquired(f"{target.keys[0]}: another run did not end in time")
+    return text(end) == "done"
