@@ -107,8 +107,9 @@ class Server:
 class Cluster:
     """Nodes of a cluster that share the slots evenly."""
 
-    def __init__(self, nodes: int = 2) -> None:
-        self.nodes = [Server("--cluster-enabled", "yes", "--cluster-node-timeout", "2000") for _ in range(nodes)]
+    def __init__(self, nodes: int = 3) -> None:
+        options = "--cluster-enabled yes --cluster-node-timeout 2000 --cluster-require-full-coverage no".split()
+        self.nodes = [Server(*options) for _ in range(nodes)]
         share = 16384 // nodes
         for index, node in enumerate(self.nodes):
             last = 16383 if index == nodes - 1 else (index + 1) * share - 1

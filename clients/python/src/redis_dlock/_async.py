@@ -84,6 +84,8 @@ class _Server:
         commands = [self._commands(batch) for batch in batches]
         is_done = False
         try:
+            if not connection.is_connected:
+                await connection.connect()  # of a Sentinel group: to the primary of now
             packed = connection.pack_commands([command for of_one in commands for command in of_one])
             await connection.send_packed_command(packed, check_health=False)
             replies: list[list[Any]] = []
@@ -112,6 +114,9 @@ class _Server:
         if reply is None and now() - started > limit - 0.01:  # what redis-py returns after a timeout
             raise Disconnected(f"no reply within {limit:g} s")
         return reply
+
+    def node(self, key: str) -> str:
+        return ""
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -154,6 +159,12 @@ class _Cluster:
         if any(isinstance(reply, Disconnected) for reply in errors):
             raise Disconnected("a node did not answer")
         return errors
+
+    def node(self, key: str) -> str:
+        try:
+            return str(self._client.get_node_from_key(key).name)
+        except Exception:  # the slot has no node now
+            return "?"
 
     async def close(self) -> None:
         pass
@@ -305,7 +316,7 @@ class AsyncEngine(Base[L]):
         """Renews all holds, and tells the tasks whose holds are lost."""
         while True:
             sleep = self._sleep = _Waiter()
-            rounds, self._wakes_at = self._registry.due(self._settings.replicas)
+            rounds, self._wakes_at = self._registry.due(self._settings.replicas, self._io.node)
             for renewals in rounds:
                 self._spawn(self._renew(renewals))
             while now() < self._wakes_at and not sleep.is_woken:

@@ -86,7 +86,7 @@ class Base(Generic[L]):
             self._registry.hear(told)
             if told.reqid in self._waiters:
                 self._waiters[told.reqid].wake(told.event)
-            if told.event == "flushed":
+            if told.event in ("flushed", "deleted"):
                 self._notify()
 
     def _handle(self, target: Target, options: Options) -> L:

@@ -22,6 +22,7 @@ class HoldState:
         self.must_end = None if max_hold is None else asked + max_hold
         self.on_loss: list[Callable[[], Any]] = []
         self._reason: Optional[str] = None
+        self.suspicion = "refused"  # why the server will not renew it
         self.is_released = False
         self._count(asked, self.lease(asked))
 
@@ -89,7 +90,7 @@ class Round:
         for hold, lease in self._due:
             codes = [reply.code for _, reply in zip(hold.parts, rest) if isinstance(reply, ServerError)]
             if "NOTHELD" in codes or "WRONGTYPE" in codes:
-                hold.lose("refused")
+                hold.lose(hold.suspicion)
             elif not codes:
                 hold.renewed(self._asked, lease)
 
@@ -112,12 +113,12 @@ class Registry:
     def all(self) -> list[HoldState]:
         return list(self._holds.values())
 
-    def due(self, replicas: int) -> tuple[list[Round], float]:
-        """Renewals that are due, or soon will be, and when to look again. One round serves 1,000 holds.
+    def due(self, replicas: int, node: Callable[[str], str]) -> tuple[list[Round], float]:
+        """Renewals that are due, or soon will be, and when to look again. One round serves 1,000 holds of a node.
 
         Drops holds that are lost.
         """
-        at, due = now(), []
+        at, due = now(), dict[str, list[HoldState]]()
         again = at + 10
         for hold in self.all():
             if hold.reason() is not None:
@@ -128,9 +129,10 @@ class Registry:
             elif hold.renew_at <= at + hold.request.lease / 30:
                 # If no reply comes, the next attempt.
                 hold.renew_at = at + max(0.01, min(1.0, hold.request.lease / 10))
-                due.append(hold)
+                due.setdefault(node(hold.keys[0]), []).append(hold)
             again = min(again, hold.renew_at, hold.until)
-        return [Round(due[first : first + 1000], replicas) for first in range(0, len(due), 1000)], again
+        rounds = [of_one[first : first + 1000] for of_one in due.values() for first in range(0, len(of_one), 1000)]
+        return [Round(of_one, replicas) for of_one in rounds], again
 
     def hear(self, message: Message) -> None:
         """A message with the id of a hold's request, and its token, is the server's: nobody else knows both."""
@@ -140,4 +142,7 @@ class Registry:
         told = self._holds.get(message.reqid)
         is_end = message.event in ("expired", "broken", "deleted", "disconnected")
         if told is not None and is_end and message.token in [str(part.token) for part in told.parts]:
-            told.lose(message.event)
+            if message.event == "deleted":  # or its slot moved: the server is asked
+                told.suspicion, told.renew_at = message.event, 0.0
+            else:
+                told.lose(message.event)

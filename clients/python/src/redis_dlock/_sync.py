@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 
 from ._base import FLUSHES, Base, Options
 from ._clock import now
-from ._holds import HoldState
+from ._holds import HoldState, Round
 from ._programs import Pause, Program, acquire, release
 from ._requests import Batch, Target, Words, log
 from .errors import Disconnected, ServerError, from_redis
@@ -35,6 +35,9 @@ class _Server:
 
     def pools(self) -> list[Any]:
         return [self._pool]
+
+    def node(self, key: str) -> str:
+        return ""
 
     def run(self, batch: Batch) -> list[Any]:
         commands: list[Words] = list(batch.commands)
@@ -81,6 +84,12 @@ class _Cluster:
 
     def __init__(self, client: Any) -> None:
         self._client = client
+
+    def node(self, key: str) -> str:
+        try:
+            return str(self._client.get_node_from_key(key).name)
+        except Exception:  # the slot has no node now
+            return "?"
 
     def pools(self) -> list[Any]:
         return [node.redis_connection.connection_pool for node in self._client.get_nodes() if node.redis_connection]
@@ -236,16 +245,22 @@ class Engine(Base[L]):
         while not self._is_closed:
             sleep = self._sleep = _Waiter()
             self._wakes_at = math.inf  # a hold that begins now may be overlooked, so it wakes this thread
-            rounds, self._wakes_at = self._registry.due(self._settings.replicas)
+            rounds, self._wakes_at = self._registry.due(self._settings.replicas, self._io.node)
             if not rounds:
                 sleep.wait(max(0.0, self._wakes_at - now()))
             for renewals in rounds:
-                try:
-                    renewals.learn(self._io.run(renewals.batch))
-                except Disconnected as error:
-                    log.info("renewal: %s", error)
-                except Exception:  # the next attempt follows: nothing ends this thread
-                    log.exception("renewal")
+                if self._io.node(renewals.batch.key):  # a node that does not answer must not stop the others
+                    threading.Thread(target=self._renew, args=(renewals,), daemon=True).start()
+                else:
+                    self._renew(renewals)
+
+    def _renew(self, renewals: Round) -> None:
+        try:
+            renewals.learn(self._io.run(renewals.batch))
+        except Disconnected as error:
+            log.info("renewal: %s", error)
+        except Exception:  # the next attempt follows: nothing ends the thread
+            log.exception("renewal")
 
     def _listen(self) -> None:
         while not self._is_closed:
