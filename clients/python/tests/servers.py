@@ -108,7 +108,8 @@ class Cluster:
     """Nodes of a cluster that share the slots evenly."""
 
     def __init__(self, nodes: int = 3) -> None:
-        options = "--cluster-enabled yes --cluster-node-timeout 2000 --cluster-require-full-coverage no".split()
+        options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000",
+                   "--cluster-require-full-coverage", "no"]
         self.nodes = [Server(*options) for _ in range(nodes)]
         share = 16384 // nodes
         for index, node in enumerate(self.nodes):

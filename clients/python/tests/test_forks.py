@@ -128,7 +128,9 @@ class Parent:
         self.child = 0
 
     def line(self) -> str:
-        return self.process.stdout.readline().strip()
+        while (line := self.process.stdout.readline().strip()).startswith("parent"):
+            pass
+        return line
 
     def start(self) -> list[str]:
         """Reads until the child has said that it is quiet; returns what else it said."""
@@ -137,7 +139,7 @@ class Parent:
             assert line or self.process.poll() is None, said
             if line.startswith("child"):
                 self.child = int(line.split()[1])
-            elif not line.startswith("parent"):
+            else:
                 said.append(line)
         return said
 

@@ -94,7 +94,7 @@ async def test_a_server_without_the_module(make, key):
 
 async def test_no_server(make, key):
     api = make(1, retry_for=0.3)
-    with pytest.raises(NotAcquired):
+    with pytest.raises(Unavailable):
         await api.acquire(key, timeout=0)
     with pytest.raises(Unavailable):
         await api.acquire(key)
@@ -346,3 +346,19 @@ def test_a_proxy_loses_replies(server, key):
     assert server.client.get(key) == b"1"
     server.client.delete(key)
     proxy.end()
+
+
+async def test_a_wait_that_is_longer_than_the_lease(make, server, key):
+    """The lease of a grant to a blocked call began during the wait: it is renewed before the work begins."""
+    hold = await make().acquire(key, lease=20)
+    api = make(lease=0.4)
+    one, several = api.start(key), api.start([key, f"{key}2"], "multi_lock")
+    blocking = make(lease=0.4, block=5.0).start(key)
+    await api.until(lambda: server.waiters(key) == 3)
+    await asyncio.sleep(0.5)
+    await api.release(hold)
+    for task in asyncio.as_completed([one, several, blocking]):
+        mine = await asyncio.wait_for(task, 10)
+        mine.check()
+        assert mine.valid_for() > 0.2
+        await api.release(mine)

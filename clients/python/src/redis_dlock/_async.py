@@ -13,7 +13,7 @@ from ._base import FLUSHES, Base, Options
 from ._clock import GLANCE, now
 from ._holds import HoldState, Round
 from ._programs import Pause, Program, acquire, release
-from ._requests import Batch, Target, log
+from ._requests import Batch, Target, log, pack
 from ._sync import NAME
 from .errors import Disconnected, ServerError, from_redis
 
@@ -86,7 +86,7 @@ class _Server:
         try:
             if not connection.is_connected:
                 await connection.connect()  # of a Sentinel group: to the primary of now
-            packed = connection.pack_commands([command for of_one in commands for command in of_one])
+            packed = pack([command for of_one in commands for command in of_one])
             await connection.send_packed_command(packed, check_health=False)
             replies: list[list[Any]] = []
             for batch, of_one in zip(batches, commands):
@@ -300,7 +300,7 @@ class AsyncEngine(Base[L]):
         request, max_hold = self._request(target, options), options.get("max_hold", self.max_hold)
         state = await self._run(acquire(request, timeout, self._settings, self._background, max_hold))
         self._registry.add(state)
-        if state.renew_at < self._wakes_at:
+        if state.renew_at < self._wakes_at - state.request.lease / 6:
             self._notify()
         if self._keeper is None or self._keeper.done():
             self._keeper = loop.create_task(self._keep())
@@ -308,7 +308,11 @@ class AsyncEngine(Base[L]):
 
     async def _release(self, state: HoldState, done: bool = False) -> None:
         self._registry.remove(state)
-        await self._run(release(state, self._settings, done))
+        try:
+            await self._run(release(state, self._settings, done))
+        except asyncio.CancelledError:
+            self._background(release(state, self._settings, done))
+            raise
 
     # Tasks.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, Optional, TypedDict, TypeVar
 
 from ._holds import HoldState, Registry
 from ._programs import Settings
-from ._requests import Request, Target, Word, message, new_id
+from ._requests import Request, Target, Word, message, new_id, several
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -42,8 +43,6 @@ class Base(Generic[L]):
     def __init__(self, client: Any, *, lease: float = 30.0, queue: float = 10.0, retry_for: float = 10.0,
                  max_hold: Optional[float] = None, replicas: int = 0, response_timeout: float = 3.0,
                  block: Optional[float] = None) -> None:
-        if lease < 0.02:
-            raise ValueError("lease must be at least 0.02 s")
         self.client, self.lease, self.max_hold, self.response_timeout = client, lease, max_hold, response_timeout
         is_cluster = hasattr(client, "get_nodes")
         # A cluster client reads replies with its own timeout.
@@ -95,6 +94,10 @@ class Base(Generic[L]):
     def _request(self, target: Target, options: Options) -> Request:
         lease, limit = options.get("lease", self.lease), options.get("max_hold", self.max_hold)
         lease = lease if limit is None else min(lease, limit)
+        if lease < 0.02:
+            raise ValueError("lease and max_hold must be at least 0.02 s")
+        if options.keys() - Options.__annotations__.keys():
+            raise TypeError(f"unknown options: {sorted(options.keys() - Options.__annotations__.keys())}")
         return Request(target, options.get("owner") or new_id(), new_id(), lease, self._channel, options.get("label"))
 
     def lock(self, key: str, **options: Unpack[Options]) -> L:
@@ -120,11 +123,32 @@ class Base(Generic[L]):
 
     def multi_lock(self, keys: Iterable[str], **options: Unpack[Options]) -> L:
         """All of several locks, or none. In a cluster they share a slot."""
-        return self._handle(Target("DLOCK", tuple(keys), form="all"), options)
+        return self._handle(Target("DLOCK", several(keys), form="all"), options)
 
     def any_lock(self, keys: Iterable[str], **options: Unpack[Options]) -> L:
         """The first of several locks that is free; ``hold.key`` tells which. In a cluster they share a slot."""
-        return self._handle(Target("DLOCK", tuple(keys), form="any"), options)
+        return self._handle(Target("DLOCK", several(keys), form="any"), options)
+
+
+class Entered(Generic[L]):
+    """The holds of the ``with`` blocks of one lock, by thread or task."""
+
+    def __init__(self) -> None:
+        self._holds: dict[Any, list[L]] = {}
+
+    def push(self, who: Any, hold: L) -> L:
+        self._holds.setdefault(who, []).append(hold)
+        return hold
+
+    def pop(self, who: Any) -> L:
+        if who not in self._holds and len(self._holds) == 1:
+            who = next(iter(self._holds))  # a generator, or a fixture of pytest, may end elsewhere than it began
+        if who not in self._holds:
+            raise RuntimeError("the block was entered in another thread or task: use 'with lock.acquire() as hold'")
+        hold = self._holds[who].pop()
+        if not self._holds[who]:
+            del self._holds[who]
+        return hold
 
 
 class BaseHold:
@@ -159,6 +183,11 @@ class BaseHold:
     def valid_for(self) -> float:
         """For how many seconds the hold is certain without another renewal; 0 if it is lost."""
         return self._state.valid_for()
+
+    def __del__(self) -> None:
+        state = self.__dict__.get("_state")
+        if state is not None and not state.is_released and state.reason() is None:
+            warnings.warn(f"{self!r} was dropped without a release, and is renewed", ResourceWarning, stacklevel=2)
 
     def __repr__(self) -> str:
         return f"<hold of {', '.join(map(repr, self._state.keys))}, token {self.token}>"

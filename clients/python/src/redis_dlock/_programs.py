@@ -100,7 +100,7 @@ def acquire(request: Request, limit: Optional[float], settings: Settings, undo: 
     ``undo`` runs a program in the background: whatever ends the wait, the queue is left.
     """
     deadline = None if limit is None else now() + limit
-    patience, attempt = _Patience(settings.retry_for), _Attempt(request)
+    patience, attempt, name = _Patience(settings.retry_for), _Attempt(request), repr(request.target.keys[0])
     try:
         while True:
             left = None if deadline is None else max(0.0, deadline - now())
@@ -111,8 +111,10 @@ def acquire(request: Request, limit: Optional[float], settings: Settings, undo: 
                 reply, *confirmed = yield Batch([words], request.target.keys[0], block, settings.replicas,
                                                 attempt.request.reqid)
             except Disconnected as error:
+                if limit == 0:
+                    raise Unavailable(f"{name}: no reply: {error}") from None
                 if left == 0:
-                    raise NotAcquired(f"{request.target.keys[0]}: no reply: {error}") from None
+                    raise NotAcquired(f"{name}: not granted in {limit:g} s; the last error: {error}") from None
                 pause = patience.pause(error)
                 pause.seconds = pause.seconds if left is None else min(pause.seconds, left)
                 yield pause
@@ -122,21 +124,35 @@ def acquire(request: Request, limit: Optional[float], settings: Settings, undo: 
                 if reply.code == "SPENT":  # its hold ended before we learned of it
                     attempt = _Attempt(attempt.request.renewed())
                 elif reply.code not in _LATER:
+                    attempt.is_refused = True
                     raise for_user(reply)
                 elif left == 0:
-                    raise NotAcquired(f"{request.target.keys[0]}: {reply}")
+                    raise NotAcquired(f"{name}: {reply}")
                 yield patience.pause(reply)
                 continue
             patience.answered()
+            attempt.was_asked = True
             parts = request.target.parts(reply)
             if parts:
-                state = HoldState(attempt.request, parts, asked, max_hold)
+                state = attempt.granted = HoldState(attempt.request, parts, asked, max_hold)
+                if block and now() - asked > request.lease / 10:  # the lease began at some moment of the wait
+                    asked, key = now(), parts[0].key
+                    renewals = [attempt.request.renew(part, request.lease) for part in parts]
+                    try:
+                        *replies, last = yield Batch(renewals, key, 0.0, settings.replicas)
+                    except Disconnected as error:
+                        replies, last = [ServerError("", str(error))], 0
+                    confirmed = [last]
+                    if any(isinstance(reply, ServerError) for reply in (*replies, last)):
+                        undo(give_up(attempt.request, False, state, settings))
+                        attempt = _Attempt(attempt.request.renewed())
+                        continue
+                    state = HoldState(attempt.request, parts, asked, max_hold)
                 if settings.replicas and confirmed[0] < settings.replicas:
-                    attempt.granted = state
                     raise NotReplicated("NOREPLICAS", f"{confirmed[0]} of {settings.replicas} replicas have the grant")
                 return state
             if left == 0:
-                raise NotAcquired(f"{request.target.keys[0]}: not granted in {limit:g} s")
+                raise NotAcquired(f"{name} is held by another" + (f", not granted in {limit:g} s" if limit else ""))
             if not block:
                 event = yield Pause(settings.queue / 2 if left is None else min(settings.queue / 2, left),
                                     attempt.request.reqid)
@@ -157,6 +173,8 @@ class _Attempt:
         self.is_unknown = False
         self.was_unanswered = False
         self.is_over = False
+        self.is_refused = False
+        self.was_asked = False
         self.granted: Optional[HoldState] = None
 
     def words(self, left: Optional[float], settings: Settings) -> tuple[Words, float]:
@@ -175,7 +193,8 @@ class _Attempt:
 
     def must_undo(self, limit: Optional[float]) -> bool:
         """Whether the request may have a place, or a grant that nobody learned of."""
-        return not self.is_over and (limit != 0 or self.is_unknown or self.granted is not None)
+        is_first = self.is_refused and not (self.was_asked or self.is_unknown)
+        return not (self.is_over or is_first) and (limit != 0 or self.is_unknown or self.granted is not None)
 
 
 def give_up(request: Request, is_unknown: bool, granted: Optional[HoldState], settings: Settings) -> Program[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Optional, Union
 
@@ -13,9 +14,19 @@ Word = Union[str, bytes, int]
 Words = list[Word]
 
 
+_ids: list[str] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_ids.clear)
+
+
 def new_id() -> str:
     """An id that nobody can guess, for an owner or a request."""
-    return os.urandom(16).hex()
+    try:
+        return _ids.pop()
+    except IndexError:  # many at a time: each call of the system lets other threads run before this one goes on
+        many = os.urandom(16 * 256)
+        _ids.extend(many[at : at + 16].hex() for at in range(16, len(many), 16))
+        return many[:16].hex()
 
 
 def milliseconds(seconds: float) -> int:
@@ -36,6 +47,24 @@ def fields(reply: Any) -> dict[str, Any]:
     return {text(name): value for name, value in pairs}
 
 
+def pack(commands: list[Words]) -> bytes:
+    """Commands as they are sent."""
+    packed = []
+    for words in commands:
+        packed.append(b"*%d\r\n" % len(words))
+        for word in words:
+            raw = word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogateescape")
+            packed.append(b"$%d\r\n%b\r\n" % (len(raw), raw))
+    return b"".join(packed)
+
+
+def several(keys: Iterable[str]) -> tuple[str, ...]:
+    """Several keys."""
+    if isinstance(keys, (str, bytes)):
+        raise TypeError("keys are several keys, not one string")
+    return tuple(keys)
+
+
 class Part(NamedTuple):
     """One key of a grant, with its fencing token (an int), or its permit id (a str)."""
 
@@ -52,6 +81,13 @@ class Target:
     mode: tuple[Word, ...] = ()  # READ or WRITE
     options: tuple[Word, ...] = ()  # COUNT and LIMIT
     form: str = "one"  # or "all", "any"
+
+    def __post_init__(self) -> None:
+        if not self.keys or not all(isinstance(key, str) and key for key in self.keys):
+            raise TypeError(f"keys are strings of at least one character, not {self.keys!r}")
+
+    def __str__(self) -> str:
+        return f"{', '.join(map(repr, self.keys))} ({self.family})"
 
     def parts(self, reply: Any) -> tuple[Part, ...]:
         """What an ACQUIRE granted; empty if it granted nothing."""

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import weakref
+from dataclasses import replace
 from typing import Any, Callable, Optional, TypeVar
 
 import redis
@@ -16,7 +17,7 @@ from ._base import FLUSHES, Base, Options
 from ._clock import now
 from ._holds import HoldState, Round
 from ._programs import Pause, Program, acquire, release
-from ._requests import Batch, Target, Words, log
+from ._requests import Batch, Target, Words, log, pack
 from .errors import Disconnected, ServerError, from_redis
 
 #: Before redis-py 5.3 a pool wants the name of a command.
@@ -31,6 +32,7 @@ class _Server:
 
     def __init__(self, client: Any, timeout: float) -> None:
         self._pool, self._timeout = client.connection_pool, timeout
+        self.spare = min(64, self._pool.max_connections // 2)
         self._sockets: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     def pools(self) -> list[Any]:
@@ -54,7 +56,7 @@ class _Server:
         try:
             socket = getattr(connection, "_sock", None)
             batch.is_certain = socket is not None and self._sockets.get(connection) is socket
-            connection.send_packed_command(connection.pack_commands(commands))
+            connection.send_packed_command([pack(commands)], check_health=False)
             self._sockets[connection] = getattr(connection, "_sock", None)
             replies = [self._read(connection, batch.block) for _ in commands]
             is_done = True
@@ -67,9 +69,11 @@ class _Server:
             self._pool.release(connection)
 
     def _read(self, connection: Any, block: float) -> Any:
-        # Not the client's own timeout: it may be none, or shorter than BLOCK.
-        if not connection.can_read(timeout=self._timeout + block):
-            raise Disconnected(f"no reply within {self._timeout + block:g} s")
+        # The client's own timeout may be none, or shorter than BLOCK. But another one takes time to set.
+        own, limit = connection.socket_timeout, self._timeout + block
+        is_fit = own is not None and block + 1 <= own <= limit + 2
+        if not is_fit and not connection.can_read(timeout=limit):
+            raise Disconnected(f"no reply within {limit:g} s")
         try:
             return connection.read_response(disable_decoding=True)
         except RedisError as error:
@@ -81,6 +85,8 @@ class _Server:
 
 class _Cluster:
     """Sends commands through a cluster client, which follows the slots, and repeats commands by itself."""
+
+    spare = 0
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -123,8 +129,10 @@ class _Waiter:
 
     def wake(self, event: Optional[str]) -> None:
         self._event = event
-        if self._is_asleep.locked():
+        try:
             self._is_asleep.release()
+        except RuntimeError:
+            pass  # awake already
 
     def wait(self, seconds: float) -> Optional[str]:
         self._is_asleep.acquire(timeout=seconds)
@@ -135,6 +143,7 @@ class Engine(Base[L]):
     """Runs programs, renews holds and hears messages."""
 
     def _connect(self, is_cluster: bool) -> Any:
+        self._blocking = replace(self._settings, block=2.0)
         self._pubsub: Any = None
         _instances.add(self)
         return _Cluster(self.client) if is_cluster else _Server(self.client, self.response_timeout)
@@ -145,6 +154,7 @@ class Engine(Base[L]):
         self._keeper: Optional[threading.Thread] = None
         self._listener: Optional[threading.Thread] = None
         self._sleep = _Waiter()
+        self._spare = list(range(self._io.spare))  # connections for waits that block
 
     def _notify(self) -> None:
         self._sleep.wake(None)
@@ -208,7 +218,7 @@ class Engine(Base[L]):
 
         thread = threading.Thread(target=run, name="dlock-give-up", daemon=True)
         thread.start()
-        thread.join(self.response_timeout)
+        thread.join(min(1.0, self.response_timeout))
 
     # Holds.
 
@@ -217,10 +227,21 @@ class Engine(Base[L]):
             raise RuntimeError("the DLock is closed")
         self._start("_listener", self._listen)
         request, max_hold = self._request(target, options), options.get("max_hold", self.max_hold)
-        state = self._run(acquire(request, timeout, self._settings, self._background, max_hold))
+        settings, permit = self._settings, None
+        if settings.block is None and timeout != 0 and self._spare:
+            try:  # faster than a message; the rest of many waiters share the connection for messages
+                permit = self._spare.pop()
+                settings = self._blocking
+            except IndexError:
+                pass
+        try:
+            state = self._run(acquire(request, timeout, settings, self._background, max_hold))
+        finally:
+            if permit is not None:
+                self._spare.append(permit)
         self._registry.add(state)
         self._start("_keeper", self._keep)
-        if state.renew_at < self._wakes_at:
+        if state.renew_at < self._wakes_at - state.request.lease / 6:
             self._notify()
         return state
 

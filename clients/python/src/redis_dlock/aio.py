@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import os
 from collections.abc import AsyncIterator, Awaitable, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
 from ._async import AsyncEngine
-from ._base import BaseHold, Options
+from ._base import BaseHold, Entered, Options
 from ._clock import now
 from ._holds import HoldState
 from ._requests import Target
 from .errors import NotAcquired
-from .primitives import AsyncLatch, Leader, Once, leader, next_leader, other_run
+from .primitives import AsyncLatch, Leader, Once, leader, next_leader, other_run, require_run
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class AsyncDLock(AsyncEngine["AsyncLock"]):
@@ -90,9 +92,7 @@ class AsyncHold(BaseHold):
         """
         if self._state.pid != os.getpid() or self._state.is_released:
             return
-        releasing = asyncio.ensure_future(self._engine._release(self._state, done))
-        releasing.add_done_callback(lambda task: task.cancelled() or task.exception())
-        await asyncio.shield(releasing)
+        await self._engine._release(self._state, done)
 
     async def __aenter__(self) -> AsyncHold:
         self._body = body = asyncio.current_task()
@@ -135,7 +135,10 @@ class AsyncLock:
 
     def __init__(self, engine: AsyncDLock, target: Target, options: Options) -> None:
         self._engine, self._target, self._options = engine, target, options
-        self._entered: dict[Optional[asyncio.Task[Any]], list[AsyncHold]] = {}
+        self._entered: Entered[AsyncHold] = Entered()
+
+    def __repr__(self) -> str:
+        return f"<AsyncLock {self._target}>"
 
     async def acquire(self, timeout: Any = ...) -> AsyncHold:
         """Waits for the lock. Raises NotAcquired after ``timeout`` seconds (None: never; default: that of the lock).
@@ -153,27 +156,23 @@ class AsyncLock:
             return None
 
     async def __aenter__(self) -> AsyncHold:
-        hold = await self.acquire()
-        self._entered.setdefault(asyncio.current_task(), []).append(hold)
-        return await hold.__aenter__()
+        return await self._entered.push(asyncio.current_task(), await self.acquire()).__aenter__()
 
     async def __aexit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
                         trace: Optional[TracebackType]) -> None:
-        task = asyncio.current_task()
-        hold = self._entered[task].pop()
-        if not self._entered[task]:
-            del self._entered[task]
-        await hold.__aexit__(kind, error, trace)
+        await self._entered.pop(asyncio.current_task()).__aexit__(kind, error, trace)
 
-    def __call__(self, work: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
+    def __call__(self, work: F) -> F:
         """A decorator: each call of the coroutine function runs under the lock."""
+        if not inspect.iscoroutinefunction(work):
+            raise TypeError("AsyncDLock decorates coroutine functions; other functions need DLock")
 
         @functools.wraps(work)
-        async def locked(*args: Any, **kwargs: Any) -> T:
+        async def locked(*args: Any, **kwargs: Any) -> Any:
             async with self:
                 return await work(*args, **kwargs)
 
-        return locked
+        return locked  # type: ignore[return-value]
 
     async def run_once(self, work: Callable[[AsyncHold], Awaitable[T]]) -> Once[T]:
         """Runs ``work`` in one of the tasks that ask for it at the same time; the others wait for its end.
@@ -181,6 +180,7 @@ class AsyncLock:
         A run counts if ``work`` returns and the hold lasted until then. If it does not, one of the others runs. At
         least once, not exactly once: look into the cache again inside ``work``.
         """
+        require_run(self._target)
         timeout = self._options.get("timeout")
         deadline = None if timeout is None else now() + timeout
         while True:

@@ -26,6 +26,9 @@ class LockLost(DLockError):
         self.keys = keys
         self.reason = reason
 
+    def __reduce__(self) -> Any:
+        return type(self), (self.keys, self.reason)
+
 
 class ReleaseUnknown(DLockError):
     """No reply says whether the hold stood until its release: the work counts only if its fencing token says so."""
@@ -48,7 +51,10 @@ class Refused(DLockError):
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(f"{code} {text}")
-        self.code = code
+        self.code, self.text = code, text
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.code, self.text)
 
 
 class ServerError(Exception):
@@ -83,12 +89,14 @@ _CODES = {
 
 def from_redis(error: Exception) -> Exception:
     """The error reply in an exception of redis-py; ``Disconnected`` if it is none."""
-    from redis.exceptions import ResponseError
+    from redis.exceptions import DataError, ResponseError
 
     classes = [base.__name__ for base in type(error).__mro__]
     for name in classes:
         if name in _CODES:
             return ServerError(getattr(error, "status_code", None) or _CODES[name], str(error))
+    if isinstance(error, DataError):  # redis-py cannot encode an argument
+        return ServerError("ERR", str(error))
     if isinstance(error, ResponseError):
         word, _, text = str(error).partition(" ")
         return ServerError(word, text) if word.isupper() and word.isalpha() else ServerError("ERR", str(error))

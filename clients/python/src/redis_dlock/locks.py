@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import threading
 from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
-from ._base import BaseHold, Options
+from ._base import BaseHold, Entered, Options
 from ._clock import GLANCE, now
 from ._holds import HoldState
 from ._requests import Target
 from ._sync import Engine
 from .errors import NotAcquired
-from .primitives import Latch, Leader, Once, leader, next_leader, other_run
+from .primitives import Latch, Leader, Once, leader, next_leader, other_run, require_run
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -68,16 +69,18 @@ class Lost:
     __bool__ = is_set
 
     def wait(self, timeout: Optional[float] = None) -> bool:
-        """Waits until the hold is lost, at most ``timeout`` seconds. Whether it is."""
+        """Waits until the hold is lost, at most ``timeout`` seconds. False: that is over, or the hold was released."""
         deadline = None if timeout is None else now() + timeout
         if self._told is None:
             self._told = threading.Event()
             self._state.on_loss.append(self._told.set)
         while not self.is_set():
+            if self._state.is_released:
+                return False
             left = GLANCE if deadline is None else min(GLANCE, deadline - now())
             if left <= 0:
                 return False
-            self._told.wait(min(left, max(0.001, self._state.until - now())))
+            self._told.wait(max(0.001, min(left, self._state.until - now())))
         return True
 
 
@@ -113,7 +116,10 @@ class Lock:
 
     def __init__(self, engine: DLock, target: Target, options: Options) -> None:
         self._engine, self._target, self._options = engine, target, options
-        self._entered = threading.local()
+        self._entered: Entered[Hold] = Entered()
+
+    def __repr__(self) -> str:
+        return f"<Lock {self._target}>"
 
     def acquire(self, timeout: Any = ...) -> Hold:
         """Waits for the lock. Raises NotAcquired after ``timeout`` seconds (None: never; default: that of the lock)."""
@@ -128,16 +134,16 @@ class Lock:
             return None
 
     def __enter__(self) -> Hold:
-        hold = self.acquire()
-        self._entered.__dict__.setdefault("holds", []).append(hold)
-        return hold
+        return self._entered.push(threading.get_ident(), self.acquire())
 
     def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
                  trace: Optional[TracebackType]) -> None:
-        self._entered.holds.pop().__exit__(kind, error, trace)
+        self._entered.pop(threading.get_ident()).__exit__(kind, error, trace)
 
     def __call__(self, work: F) -> F:
         """A decorator: each call of the function runs under the lock."""
+        if inspect.iscoroutinefunction(work) or inspect.isgeneratorfunction(work):
+            raise TypeError("the lock would end before the body runs: coroutine functions need AsyncDLock")
 
         @functools.wraps(work)
         def locked(*args: Any, **kwargs: Any) -> Any:
@@ -152,6 +158,7 @@ class Lock:
         A run counts if ``work`` returns and the hold lasted until then. If it does not, one of the others runs. At
         least once, not exactly once: look into the cache again inside ``work``.
         """
+        require_run(self._target)
         timeout = self._options.get("timeout")
         deadline = None if timeout is None else now() + timeout
         while True:

@@ -92,6 +92,12 @@ class Once(Generic[T]):
     value: Optional[T]
 
 
+def require_run(target: Target) -> None:
+    """Raises TypeError unless others can wait for the end of a hold of the target."""
+    if target.form != "one" or target.family not in ("DLOCK", "DFAIR"):
+        raise TypeError("run_once needs lock() or fair_lock()")
+
+
 def other_run(target: Target, deadline: Optional[float], settings: Settings) -> Program[bool]:
     """Waits for the end of the hold in force. Whether its work is done."""
     left = None if deadline is None else max(0.0, deadline - now())
