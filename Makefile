@@ -20,7 +20,7 @@ TEST_FEATURES := dlock-client/tracing,dlock-client/metrics
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check features msrv package dist dist-check contrib-check fix bench soak steps chaos ledger failover upgrade matrix \
-        bridge fencing pictures links walks book fuzz asan deny doc-blocks deps test-deps
+        test-clients bridge fencing pictures links walks book fuzz asan deny doc-blocks deps test-deps
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ test: test-deps ## Run all tests, including those with real servers
 
 # cargo-deny takes minutes to build, so `check` uses it only if it is installed, and only for checks without network
 # whose result does not change over time. `make deny` installs it and checks advisories, too.
-check: test-deps ## What CI runs: format, lints, documentation, all tests
+check: test-deps ## Check format, lints and documentation, and run all tests (CI: this, then test-clients)
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --package dlock-client --all-targets --all-features -- -D warnings
@@ -97,6 +97,12 @@ upgrade: test-deps ## Upgrade servers from modules of earlier commits, under loa
 
 matrix: test-deps ## Run the tests of module, client and command against Redis 7.0, 8.0, 8.2 and Valkey 8.0, 9.1
 	@scripts/matrix
+
+# Its packages come from PyPI, so this is no part of `check`.
+test-clients: test-deps ## Check the Python client: lints, types, tests on three servers, its wheel
+	@scripts/deps clients
+	$(CARGO) build --package dlock --lib --profile checked
+	@scripts/test-clients
 
 bridge: ## Check contrib/bridge with redis-py and node-redlock (both installed into the target folder)
 	@scripts/bridge

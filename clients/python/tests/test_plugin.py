@@ -5,9 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import pytest
 from servers import MODULE, SERVER
+
+try:
+    version("redis-dlock")
+    PLUGIN = []  # pytest finds its entry point
+except PackageNotFoundError:
+    PLUGIN = ["-p", "redis_dlock.pytest_plugin"]
 
 TEST = """
 def test_server(dlock, dlock_server):
@@ -23,9 +31,10 @@ def test_nothing_is_left(dlock):
 def run(folder, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_user.py").write_text(TEST)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DLOCK_")}
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), *options,
-             str(folder)]
-    return subprocess.run(words, capture_output=True, text=True, env={**environment, **variables}, timeout=60)
+    environment["PYTHONPATH"] = str(Path(__file__).parents[1] / "src")
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *PLUGIN, "--rootdir", str(folder)]
+    words += [*options, str(folder)]
+    return subprocess.run(words, capture_output=True, text=True, env={**environment, **variables}, timeout=120)
 
 
 def test_a_server_of_its_own(tmp_path):
