@@ -22,8 +22,8 @@ def symbols(file, *options):
 
 class Traced:
     """A running program with a breakpoint at each function of `file` whose source the pattern `own` matches (path and
-    line), and at each mark: a function of the file like `library` whose name `marks` matches. Two threads must not enter
-    the same function at the same time."""
+    line), and at each mark: a function of the file like `library` whose name `marks` matches. Two threads must not
+    enter the same function at the same time."""
 
     def __init__(self, pid, file, own, library, marks):
         self.pid, self.stops, self.places, self.original = pid, [], {}, {}
