@@ -85,9 +85,9 @@ async def test_a_release_is_not_repeated_after_a_loss(make, proxy, server, key):
     api = make(proxy.port)
     hold = await api.acquire(key)
     server.ask("DLOCK.BREAK", key)
-    with pytest.raises(LockLost):
-        await api.release(hold)
-    await api.release(hold)
+    for _ in range(2):
+        with pytest.raises(LockLost):
+            await api.release(hold)
     assert proxy.requests.count(b"DLOCK.RELEASE") <= 1
 
 
@@ -122,7 +122,7 @@ async def test_a_lost_lock_is_not_acquired_again_in_silence(make, server, key):
 
 async def test_max_hold_limits_the_renewal(make, server, key):
     """python-redis-lock#114: a task that hangs kept its lock, because it was renewed without a limit."""
-    api = make(lease=0.3, max_hold=0.6)
+    api = make(lease=1.0, max_hold=2.0)
     started = time.monotonic()
     hold = await api.acquire(key)
     next_one = api.start(key, timeout=10)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
+from collections import deque
 from typing import Any, Optional, TypeVar
 
-from redis.exceptions import RedisError
+from redis.exceptions import RedisClusterException, RedisError
 
 from ._base import FLUSHES, Base, Options
 from ._clock import GLANCE, now
@@ -21,12 +22,21 @@ T = TypeVar("T")
 L = TypeVar("L")
 
 
+class _Link:
+    """A connection, and the batches whose replies are still to come."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection, self.is_dropped = connection, False
+        self.sent: deque[tuple[Batch, asyncio.Future[list[Any]]]] = deque()
+        self.reader: Optional[asyncio.Task[None]] = None
+
+
 class _Server:
-    """Sends batches over one connection: those that come while replies are awaited go out together."""
+    """Sends batches over one connection, without waiting for the replies to those before."""
 
     def __init__(self, client: Any, timeout: float) -> None:
         self._pool, self._timeout = client.connection_pool, timeout
-        self._connection: Any = None
+        self._link: Optional[_Link] = None
         self._queue: list[tuple[Batch, asyncio.Future[list[Any]]]] = []
         self._pump: Optional[asyncio.Task[None]] = None
 
@@ -36,6 +46,7 @@ class _Server:
                 return await self._alone(batch)
             loop = asyncio.get_running_loop()
             future: asyncio.Future[list[Any]] = loop.create_future()
+            batch.is_certain = self._link is not None
             self._queue.append((batch, future))
             if self._pump is None or self._pump.done():
                 self._pump = loop.create_task(self._work())
@@ -45,52 +56,68 @@ class _Server:
 
     async def _work(self) -> None:
         while self._queue:
-            taken, self._queue = self._queue, []
+            link = self._link
             try:
-                is_open = self._connection is not None and self._connection.is_connected
-                if self._connection is None:
-                    self._connection = await self._get()
-                for batch, _ in taken:
-                    batch.is_certain = is_open
-                replies = await self._exchange(self._connection, [batch for batch, _ in taken])
-                for (_, future), reply in zip(taken, replies):
-                    if not future.done():
-                        future.set_result(reply)
+                if link is None:
+                    link = self._link = _Link(await self._get())
+                    for batch, _ in self._queue:
+                        batch.is_certain = False
+                taken, self._queue = self._queue, []
+                link.sent.extend(taken)
+                if link.reader is None or link.reader.done():
+                    link.reader = asyncio.get_running_loop().create_task(self._receive(link))
+                packed = pack([command for batch, _ in taken for command in self._commands(batch)])
+                await link.connection.send_packed_command(packed, check_health=False)
             except (Exception, asyncio.CancelledError) as error:
                 is_end = isinstance(error, asyncio.CancelledError)
-                told = error if isinstance(error, ServerError) else Disconnected(str(error) or type(error).__name__)
-                for _, future in [*taken, *self._queue] if is_end else taken:
-                    if not future.done():
-                        future.set_exception(told)
+                if link is None or is_end:
+                    taken, self._queue = self._queue, []
+                    self._fail(taken, error)
+                if link is not None:
+                    await self._drop(link, error)
                 if is_end:
-                    self._queue = []
                     raise
+            if link is not None and link.is_dropped:
+                self._fail(link.sent, Disconnected("the connection ended"))
+
+    async def _receive(self, link: _Link) -> None:
+        try:
+            while link.sent:
+                batch, future = link.sent[0]
+                replies = [await self._read(link.connection, 0.0) for _ in self._commands(batch)]
+                link.sent.popleft()
+                if not future.done():
+                    future.set_result(replies)
+        except (Exception, asyncio.CancelledError) as error:
+            await self._drop(link, error)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+
+    async def _drop(self, link: _Link, error: BaseException) -> None:
+        """Ends a connection: replies that are still to come must not be taken for others."""
+        self._link = None if self._link is link else self._link
+        self._fail(link.sent, error)
+        if not link.is_dropped:
+            link.is_dropped = True
+            if link.reader is not None and link.reader is not asyncio.current_task():
+                link.reader.cancel()
+            await link.connection.disconnect(nowait=True)
+            await self._pool.release(link.connection)
+
+    def _fail(self, batches: Any, error: BaseException) -> None:
+        told = error if isinstance(error, ServerError) else Disconnected(str(error) or type(error).__name__)
+        for _, future in batches:
+            if not future.done():
+                future.set_exception(told)
+        batches.clear()
 
     async def _alone(self, batch: Batch) -> list[Any]:
         """A batch that blocks has a connection of its own."""
-        connection = await self._get()
+        connection, is_done = await self._get(), False
         try:
-            return (await self._exchange(connection, [batch]))[0]
-        finally:
-            await self._pool.release(connection)
-
-    async def _get(self) -> Any:
-        try:
-            return await self._pool.get_connection(*NAME)
-        except (RedisError, OSError, asyncio.TimeoutError) as error:
-            raise from_redis(error) from None
-
-    async def _exchange(self, connection: Any, batches: list[Batch]) -> list[list[Any]]:
-        commands = [self._commands(batch) for batch in batches]
-        is_done = False
-        try:
-            if not connection.is_connected:
-                await connection.connect()  # of a Sentinel group: to the primary of now
-            packed = pack([command for of_one in commands for command in of_one])
-            await connection.send_packed_command(packed, check_health=False)
-            replies: list[list[Any]] = []
-            for batch, of_one in zip(batches, commands):
-                replies.append([await self._read(connection, batch.block) for _ in of_one])
+            commands = self._commands(batch)
+            await connection.send_packed_command(pack(commands), check_health=False)
+            replies = [await self._read(connection, batch.block) for _ in commands]
             is_done = True
             return replies
         except (RedisError, OSError, asyncio.TimeoutError) as error:
@@ -98,6 +125,13 @@ class _Server:
         finally:
             if not is_done:
                 await connection.disconnect(nowait=True)
+            await self._pool.release(connection)
+
+    async def _get(self) -> Any:
+        try:
+            return await self._pool.get_connection(*NAME)
+        except (RedisError, OSError, asyncio.TimeoutError) as error:
+            raise from_redis(error) from None
 
     def _commands(self, batch: Batch) -> list[Any]:
         confirm = [["WAIT", batch.replicas, int(self._timeout * 500)]] if batch.replicas else []
@@ -119,16 +153,20 @@ class _Server:
         return ""
 
     async def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await self._pool.release(connection)
+        if self._pump is not None:
+            await asyncio.wait([self._pump], timeout=self._timeout)
+            self._pump.cancel()
+        if self._link is not None:
+            await self._drop(self._link, Disconnected("closed"))
 
     def forget(self) -> list[Any]:
         """After a fork: the connections that the parent goes on using."""
-        connections = [self._connection, *getattr(self._pool, "_available_connections", ()),
+        connections = [*getattr(self._pool, "_available_connections", ()),
                        *getattr(self._pool, "_in_use_connections", ())]
+        if self._link is not None:
+            connections.append(self._link.connection)
         self._pool.reset()
-        self._connection, self._queue, self._pump = None, [], None
+        self._link, self._queue, self._pump = None, [], None
         return connections
 
 
@@ -150,7 +188,7 @@ class _Cluster:
                 for command in batch.commands:
                     pipeline.execute_command(*command)
                 replies = await pipeline.execute(raise_on_error=False)
-        except (RedisError, OSError, asyncio.TimeoutError) as error:
+        except (RedisError, RedisClusterException, OSError, asyncio.TimeoutError) as error:
             reply = from_redis(error)
             if isinstance(reply, ServerError) and len(batch.commands) == 1:
                 return [reply]
@@ -233,6 +271,9 @@ class AsyncEngine(Base[L]):
                 await self._run(release(state, self._settings))
             except Exception as error:
                 log.debug("%s", error)
+        for waiter in list(self._waiters.values()):
+            waiter.wake(None)
+        await asyncio.sleep(0)  # they leave their queues, in tasks
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self.response_timeout)
         ending = [task for task in (self._keeper, self._listener) if task is not None]
@@ -264,6 +305,8 @@ class AsyncEngine(Base[L]):
 
     async def _send(self, batch: Batch, reqids: set[str]) -> list[Any]:
         if batch.reqid:
+            if self._is_closed:
+                raise RuntimeError("the AsyncDLock is closed")
             reqids.add(batch.reqid)
             self._waiters[batch.reqid] = _Waiter()
         return await self._io.run(batch)  # type: ignore[no-any-return]
@@ -280,7 +323,7 @@ class AsyncEngine(Base[L]):
             try:
                 await self._run(program)
             except Exception as error:
-                log.warning("a request could not be taken back, and ends by its time: %s", error)
+                log.warning("left to its lease: %s", error)
 
         self._spawn(run())
 
@@ -299,6 +342,9 @@ class AsyncEngine(Base[L]):
             self._listener = loop.create_task(self._listen())
         request, max_hold = self._request(target, options), options.get("max_hold", self.max_hold)
         state = await self._run(acquire(request, timeout, self._settings, self._background, max_hold))
+        if self._is_closed:
+            self._background(release(state, self._settings))
+            raise RuntimeError("the AsyncDLock is closed")
         self._registry.add(state)
         if state.renew_at < self._wakes_at - state.request.lease / 6:
             self._notify()
@@ -334,6 +380,8 @@ class AsyncEngine(Base[L]):
             log.info("renewal: %s", error)
 
     async def _listen(self) -> None:
+        if not hasattr(self.client, "pubsub"):  # a cluster client of an older redis-py: waits poll
+            await asyncio.Event().wait()
         while not self._is_closed:
             try:
                 async with self.client.pubsub() as pubsub:
@@ -359,7 +407,10 @@ _instances: weakref.WeakSet[AsyncEngine[Any]] = weakref.WeakSet()
 
 def _child() -> None:
     for engine in list(_instances):
-        engine._after_fork()
+        try:
+            engine._after_fork()
+        except Exception:
+            log.exception("fork")
 
 
 if hasattr(os, "register_at_fork"):

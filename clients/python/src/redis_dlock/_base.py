@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Optional, TypedDict, TypeVar
 
 from ._holds import HoldState, Registry
@@ -98,7 +100,13 @@ class Base(Generic[L]):
             raise ValueError("lease and max_hold must be at least 0.02 s")
         if options.keys() - Options.__annotations__.keys():
             raise TypeError(f"unknown options: {sorted(options.keys() - Options.__annotations__.keys())}")
-        return Request(target, options.get("owner") or new_id(), new_id(), lease, self._channel, options.get("label"))
+        owner, label = options.get("owner"), options.get("label")
+        for word in (owner or "", label or ""):
+            word.encode()  # an error here is the caller's, and not that of all who share the connection
+        request = Request(target, owner or new_id(), new_id(), lease, self._channel, label)
+        # An owner that holds the lock already must not shorten its lease.
+        longest = self._registry.longest(request) if owner else 0.0
+        return request if longest <= lease else replace(request, lease=longest)
 
     def lock(self, key: str, **options: Unpack[Options]) -> L:
         """One holder at a time (DLOCK)."""
@@ -141,7 +149,7 @@ class Entered(Generic[L]):
         return hold
 
     def pop(self, who: Any) -> L:
-        if who not in self._holds and len(self._holds) == 1:
+        if who not in self._holds and sum(map(len, self._holds.values())) == 1:
             who = next(iter(self._holds))  # a generator, or a fixture of pytest, may end elsewhere than it began
         if who not in self._holds:
             raise RuntimeError("the block was entered in another thread or task: use 'with lock.acquire() as hold'")
@@ -183,6 +191,12 @@ class BaseHold:
     def valid_for(self) -> float:
         """For how many seconds the hold is certain without another renewal; 0 if it is lost."""
         return self._state.valid_for()
+
+    def _is_given_back(self) -> bool:
+        """Whether there is nothing to release. Raises again what the first release raised."""
+        if self._state.release_id is not None and self._state.outcome is not None:
+            raise self._state.outcome
+        return self._state.release_id is not None or self._state.pid != os.getpid()
 
     def __del__(self) -> None:
         state = self.__dict__.get("_state")

@@ -7,7 +7,7 @@ import os
 from typing import Any, Callable, Optional
 
 from ._clock import now
-from ._requests import Batch, Message, Part, Request, log
+from ._requests import Batch, Message, Part, Request, Target, log
 from .errors import LockLost, ServerError
 
 #: Clocks of two machines run at different rates: a lease counts for less than its time here.
@@ -23,8 +23,15 @@ class HoldState:
         self.on_loss: list[Callable[[], Any]] = []
         self._reason: Optional[str] = None
         self.suspicion = "refused"  # why the server will not renew it
-        self.is_released = False
+        self.is_released = False  # the hold ends by the wish of its holder
+        self.release_id: Optional[str] = None  # of all copies of the release; None: not yet given back
+        self.outcome: Optional[Exception] = None  # why the release did not end the hold, or may not have
         self._count(asked, self.lease(asked))
+
+    @property
+    def shared(self) -> tuple[Target, str]:
+        """What holds have in common that share one lease on the server."""
+        return self.request.target, self.request.owner
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -73,26 +80,27 @@ class HoldState:
 
 
 class Round:
-    """Renewals of several holds, in one batch."""
+    """Renewals of several holds, in one batch. ``leases``: the longest lease of each owner of several holds."""
 
-    def __init__(self, due: list[HoldState], replicas: int) -> None:
+    def __init__(self, due: list[HoldState], replicas: int, leases: dict[Any, float]) -> None:
         self._asked, self._replicas = now(), replicas
-        self._due = [(hold, hold.lease(self._asked)) for hold in due]
+        # All holds of one owner and key share one lease on the server: none may shorten that of another.
+        self._due = [(hold, max(hold.lease(self._asked), leases[hold.shared])) for hold in due]
         renewals = [hold.request.renew(part, lease) for hold, lease in self._due for part in hold.parts]
         self.batch = Batch(renewals, due[0].keys[0], replicas=replicas)
 
     def learn(self, replies: list[Any]) -> None:
         """An error other than that nothing is held says nothing about a hold: the next round tries again."""
-        if self._replicas and not (isinstance(replies[-1], int) and replies[-1] >= self._replicas):
+        is_confirmed = not self._replicas or (isinstance(replies[-1], int) and replies[-1] >= self._replicas)
+        if not is_confirmed:
             log.info("renewal: too few replicas confirmed it")
-            return
         rest = iter(replies)
         for hold, lease in self._due:
             codes = [reply.code for _, reply in zip(hold.parts, rest) if isinstance(reply, ServerError)]
             if "NOTHELD" in codes or "WRONGTYPE" in codes:
                 hold.lose(hold.suspicion)
-            elif not codes:
-                hold.renewed(self._asked, lease)
+            elif not codes and is_confirmed:
+                hold.renewed(self._asked, min(lease, hold.lease(self._asked)))
 
 
 class Registry:
@@ -119,8 +127,9 @@ class Registry:
         Drops holds that are lost.
         """
         at, due = now(), dict[str, list[HoldState]]()
-        again = at + 10
+        again, leases = at + 10, dict[Any, float]()
         for hold in self.all():
+            leases[hold.shared] = max(hold.lease(at), leases.get(hold.shared, 0.0))
             if hold.reason() is not None:
                 self.remove(hold)
                 continue
@@ -132,7 +141,12 @@ class Registry:
                 due.setdefault(node(hold.keys[0]), []).append(hold)
             again = min(again, hold.renew_at, hold.until)
         rounds = [of_one[first : first + 1000] for of_one in due.values() for first in range(0, len(of_one), 1000)]
-        return [Round(of_one, replicas) for of_one in rounds], again
+        return [Round(of_one, replicas, leases) for of_one in rounds], again
+
+    def longest(self, request: Request) -> float:
+        """The longest lease that the owner of a request counts on already, for the same key."""
+        shared = (request.target, request.owner)
+        return max((hold.lease(now()) for hold in self.all() if hold.shared == shared), default=0.0)
 
     def hear(self, message: Message) -> None:
         """A message with the id of a hold's request, and its token, is the server's: nobody else knows both."""

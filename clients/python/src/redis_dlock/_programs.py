@@ -61,13 +61,15 @@ class _Patience:
     """Pauses between attempts, until no server has answered for too long."""
 
     def __init__(self, limit: float) -> None:
-        self._limit, self._since, self._attempts = limit, now(), 0
+        self._limit, self._attempts = limit, 0
+        self._since: Optional[float] = None  # the first failure after the last answer
 
     def answered(self) -> None:
-        self._since, self._attempts = now(), 0
+        self._since, self._attempts = None, 0
 
     def pause(self, error: Exception) -> Pause:
         self._attempts += 1
+        self._since = now() if self._since is None else self._since
         if now() - self._since >= self._limit:
             raise Unavailable(f"no server answered for {self._limit:g} s; the last error: {error}") from None
         return Pause(random.uniform(0.5, 1.0) * min(1.0, 0.02 * 2 ** min(self._attempts, 6)))
@@ -136,19 +138,21 @@ def acquire(request: Request, limit: Optional[float], settings: Settings, undo: 
             if parts:
                 state = attempt.granted = HoldState(attempt.request, parts, asked, max_hold)
                 if block and now() - asked > request.lease / 10:  # the lease began at some moment of the wait
-                    asked, key = now(), parts[0].key
+                    asked = now()
                     renewals = [attempt.request.renew(part, request.lease) for part in parts]
                     try:
-                        *replies, last = yield Batch(renewals, key, 0.0, settings.replicas)
+                        replies = yield Batch(renewals, parts[0].key, 0.0, settings.replicas)
                     except Disconnected as error:
-                        replies, last = [ServerError("", str(error))], 0
-                    confirmed = [last]
-                    if any(isinstance(reply, ServerError) for reply in (*replies, last)):
+                        replies = [ServerError("", str(error))] * len(parts)
+                    errors = [reply for reply in replies[: len(parts)] if isinstance(reply, ServerError)]
+                    if errors:
                         undo(give_up(attempt.request, False, state, settings))
                         attempt = _Attempt(attempt.request.renewed())
+                        yield patience.pause(errors[0])
                         continue
+                    confirmed = replies[len(parts) :]
                     state = HoldState(attempt.request, parts, asked, max_hold)
-                if settings.replicas and confirmed[0] < settings.replicas:
+                if settings.replicas and not (isinstance(confirmed[0], int) and confirmed[0] >= settings.replicas):
                     raise NotReplicated("NOREPLICAS", f"{confirmed[0]} of {settings.replicas} replicas have the grant")
                 return state
             if left == 0:
@@ -215,8 +219,13 @@ def give_up(request: Request, is_unknown: bool, granted: Optional[HoldState], se
 
 
 def release(state: HoldState, settings: Settings, done: bool = False) -> Program[None]:
-    """Gives a hold back. Raises LockLost if it was lost before, ReleaseUnknown if no reply says whether it was."""
-    known, reqid, names = state.reason(), new_id(), ", ".join(state.keys)
+    """Gives a hold back. Raises LockLost if it was lost before, ReleaseUnknown if no reply says whether it was.
+
+    If it is interrupted, it may run once more: all copies of the release have one id, and count once.
+    """
+    known, names = state.reason(), ", ".join(state.keys)
+    reqid = state.release_id = state.release_id or new_id()
+    state.outcome = ReleaseUnknown(f"{names}: the release was interrupted, and goes on")
     if known is None:
         state.is_released = True
     # Several copies of a request share its id, so a second one finds what the first one did.
@@ -233,7 +242,8 @@ def release(state: HoldState, settings: Settings, done: bool = False) -> Program
             try:
                 yield patience.pause(error)
             except Unavailable as late:
-                raise ReleaseUnknown(f"{names}: {late}") from None
+                state.outcome = ReleaseUnknown(f"{names}: {late}")
+                raise state.outcome from None
             continue
         waiting = []
         for command, reply in zip(batch.commands, replies):
@@ -247,15 +257,19 @@ def release(state: HoldState, settings: Settings, done: bool = False) -> Program
                 else:
                     is_unknown = True
             elif code:
-                raise for_user(reply)
+                state.outcome = for_user(reply)
+                raise state.outcome
         if waiting:
             copies -= 1  # refused without a look at the hold
             yield patience.pause(ServerError("", "the server cannot decide now"))
+    state.outcome = None
     if known is not None or is_lost:
-        raise LockLost(state.keys, known or "refused")
-    if is_unknown:
-        raise ReleaseUnknown(f"{names}: the hold had ended when the server looked, perhaps by an earlier copy of this "
-                             "release; only the token tells whether its writes count")
+        state.outcome = LockLost(state.keys, known or "refused")
+    elif is_unknown:
+        state.outcome = ReleaseUnknown(f"{names}: the hold had ended when the server looked, perhaps by an earlier "
+                                       "copy of this release; only the token tells whether its writes count")
+    if state.outcome is not None:
+        raise state.outcome
 
 
 def wait_for(command: Words, key: str, limit: Optional[float], settings: Settings) -> Program[Any]:

@@ -85,6 +85,8 @@ class Target:
     def __post_init__(self) -> None:
         if not self.keys or not all(isinstance(key, str) and key for key in self.keys):
             raise TypeError(f"keys are strings of at least one character, not {self.keys!r}")
+        for key in self.keys:
+            key.encode()  # an error here is the caller's, and not that of all who share the connection
 
     def __str__(self) -> str:
         return f"{', '.join(map(repr, self.keys))} ({self.family})"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Callable, Optional, TypeVar
 
 import redis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisClusterException, RedisError
 
 from ._base import FLUSHES, Base, Options
 from ._clock import now
@@ -32,7 +32,8 @@ class _Server:
 
     def __init__(self, client: Any, timeout: float) -> None:
         self._pool, self._timeout = client.connection_pool, timeout
-        self.spare = min(64, self._pool.max_connections // 2)
+        # Renewals, releases and messages need connections, too.
+        self.spare = max(0, min(64, (self._pool.max_connections - 4) // 2))
         self._sockets: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     def pools(self) -> list[Any]:
@@ -108,7 +109,7 @@ class _Cluster:
             for command in batch.commands:
                 pipeline.execute_command(*command)
             replies = pipeline.execute(raise_on_error=False)
-        except (RedisError, OSError) as error:
+        except (RedisError, RedisClusterException, OSError) as error:
             reply = from_redis(error)
             if isinstance(reply, ServerError) and len(batch.commands) == 1:
                 return [reply]
@@ -170,9 +171,15 @@ class Engine(Base[L]):
             except Exception as error:
                 log.debug("%s", error)
         self._notify()
-        pubsub, self._pubsub = self._pubsub, None
-        if pubsub is not None:
-            pubsub.close()
+        for waiter in list(self._waiters.values()):
+            waiter.wake(None)
+        listener = self._listener
+        if listener is not None and listener is not threading.current_thread():
+            try:  # wakes the listener, which alone may touch its connection
+                self._io.run(Batch([["PUBLISH", self._channel, "closed"]], self._channel))
+            except Exception as error:
+                log.debug("%s", error)
+            listener.join(1.5)
 
     # Programs.
 
@@ -197,6 +204,8 @@ class Engine(Base[L]):
 
     def _send(self, batch: Batch, reqids: set[str]) -> list[Any]:
         if batch.reqid:
+            if self._is_closed:
+                raise RuntimeError("the DLock is closed")
             reqids.add(batch.reqid)
             self._waiters[batch.reqid] = _Waiter()
         return self._io.run(batch)  # type: ignore[no-any-return]
@@ -214,7 +223,7 @@ class Engine(Base[L]):
             try:
                 self._run(program)
             except Exception as error:
-                log.warning("a request could not be taken back, and ends by its time: %s", error)
+                log.warning("left to its lease: %s", error)
 
         thread = threading.Thread(target=run, name="dlock-give-up", daemon=True)
         thread.start()
@@ -239,15 +248,26 @@ class Engine(Base[L]):
         finally:
             if permit is not None:
                 self._spare.append(permit)
-        self._registry.add(state)
-        self._start("_keeper", self._keep)
-        if state.renew_at < self._wakes_at - state.request.lease / 6:
-            self._notify()
+        try:
+            self._registry.add(state)
+            self._start("_keeper", self._keep)
+            if state.renew_at < self._wakes_at - state.request.lease / 6:
+                self._notify()
+            if self._is_closed:
+                raise RuntimeError("the DLock is closed")
+        except BaseException:  # nobody else could release it
+            self._registry.remove(state)
+            self._background(release(state, self._settings))
+            raise
         return state
 
     def _release(self, state: HoldState, done: bool = False) -> None:
         self._registry.remove(state)
-        self._run(release(state, self._settings, done))
+        try:
+            self._run(release(state, self._settings, done))
+        except (KeyboardInterrupt, SystemExit):
+            self._background(release(state, self._settings, done))
+            raise
 
     # Threads.
 
@@ -287,9 +307,12 @@ class Engine(Base[L]):
         while not self._is_closed:
             try:
                 self._pubsub = pubsub = self.client.pubsub()
-                pubsub.subscribe(self._channel, FLUSHES)
-                while not self._is_closed:
-                    self._hear(pubsub.get_message(timeout=5.0))
+                try:
+                    pubsub.subscribe(self._channel, FLUSHES)
+                    while not self._is_closed:
+                        self._hear(pubsub.get_message(timeout=1.0))
+                finally:
+                    pubsub.close()
             except Exception as error:
                 if not self._is_closed:
                     log.info("messages: %s", error)
@@ -319,7 +342,10 @@ _instances: weakref.WeakSet[Engine[Any]] = weakref.WeakSet()
 
 def _child() -> None:
     for engine in list(_instances):
-        engine._after_fork()
+        try:
+            engine._after_fork()
+        except Exception:
+            log.exception("fork")
 
 
 if hasattr(os, "register_at_fork"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import os
 from collections.abc import AsyncIterator, Awaitable, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
@@ -51,12 +50,29 @@ class AsyncDLock(AsyncEngine["AsyncLock"]):
         await self.close()
 
 
+def _in_loop(call: Callable[[], Any]) -> Callable[[], Any]:
+    """The same call, also from another thread: ``hold.check()`` may notice the loss anywhere."""
+    loop = asyncio.get_running_loop()
+
+    def run() -> None:
+        try:
+            is_here = asyncio.get_running_loop() is loop
+        except RuntimeError:
+            is_here = False
+        if is_here:
+            call()
+        else:
+            loop.call_soon_threadsafe(call)
+
+    return run
+
+
 class AsyncLost:
     """Set when its hold is lost: ``await hold.lost``."""
 
     def __init__(self, state: HoldState) -> None:
         self._state, self._told = state, asyncio.Event()
-        state.on_loss.append(self._told.set)
+        state.on_loss.append(_in_loop(self._told.set))
 
     def is_set(self) -> bool:
         return self._state.reason() is not None
@@ -87,17 +103,16 @@ class AsyncHold(BaseHold):
     async def release(self, *, done: bool = False) -> None:
         """Gives the lock to the next in the queue. In a child process that was forked under the hold: nothing.
 
-        Raises LockLost if the hold was lost before, and ReleaseUnknown if that is not known. Neither is retried. If the
-        caller is cancelled, the release goes on.
+        Raises LockLost if the hold was lost before, and ReleaseUnknown if that is not known. Neither is retried: a
+        second call raises the same again. If the caller is cancelled, the release goes on.
         """
-        if self._state.pid != os.getpid() or self._state.is_released:
-            return
-        await self._engine._release(self._state, done)
+        if not self._is_given_back():
+            await self._engine._release(self._state, done)
 
     async def __aenter__(self) -> AsyncHold:
         self._body = body = asyncio.current_task()
         self._earlier_cancels = body.cancelling() if body is not None and hasattr(body, "cancelling") else 0
-        self._state.on_loss.append(self._cancel)
+        self._state.on_loss.append(_in_loop(self._cancel))
         if self._state.reason() is not None:
             self._cancel()
         return self
@@ -122,7 +137,8 @@ class AsyncHold(BaseHold):
             others = body.uncancel() - self._earlier_cancels if hasattr(body, "uncancel") else 0
             is_cancelled = others > 0
         try:
-            await self.release()
+            if self._state.release_id is None:  # else the body released it, and learned the outcome
+                await self.release()
         except Exception as lost:
             if not (is_cancelled or has_error):  # else the error of the body is the one to be seen
                 raise lost from None

@@ -45,7 +45,7 @@ class Lock(PollingLock):
         owner, lease = uuid.uuid4().hex if token is None else text(token), self.timeout or self._locks.lease
         wait = self.blocking_timeout if blocking_timeout is None else blocking_timeout
         limit = (wait and max(0.0, wait)) if (self.blocking if blocking is None else blocking) else 0.0
-        target = Target("DLOCK", (self.name,), options=("NOREENTRY",))
+        target = Target("DLOCK", (text(self.name),), options=("NOREENTRY",))
         state = self._call(self._locks._acquire, target, {"owner": owner, "lease": lease}, limit)
         if state is None:
             return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import threading
 from collections.abc import Iterator
 from types import TracebackType
@@ -94,9 +93,10 @@ class Hold(BaseHold):
     def release(self, *, done: bool = False) -> None:
         """Gives the lock to the next in the queue. In a child process that was forked under the hold: nothing.
 
-        Raises LockLost if the hold was lost before, and ReleaseUnknown if that is not known. Neither is retried.
+        Raises LockLost if the hold was lost before, and ReleaseUnknown if that is not known. Neither is retried: a
+        second call raises the same again.
         """
-        if self._state.pid == os.getpid() and not self._state.is_released:
+        if not self._is_given_back():
             self._engine._release(self._state, done)
 
     def __enter__(self) -> Hold:
@@ -104,6 +104,8 @@ class Hold(BaseHold):
 
     def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
                  trace: Optional[TracebackType]) -> None:
+        if self._state.release_id is not None:
+            return  # the body released it, and learned the outcome
         try:
             self.release()
         except Exception:
@@ -134,7 +136,12 @@ class Lock:
             return None
 
     def __enter__(self) -> Hold:
-        return self._entered.push(threading.get_ident(), self.acquire())
+        hold = self.acquire()
+        try:
+            return self._entered.push(threading.get_ident(), hold)
+        except BaseException:
+            hold.release()
+            raise
 
     def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
                  trace: Optional[TracebackType]) -> None:
