@@ -256,6 +256,12 @@ def test_fencing_tokens_rise(server, key):
     assert lock.fencing_token is None
 
 
+def test_a_name_may_be_bytes(server, key):
+    client = compat.Redis(port=server.port)
+    with client.lock(key.encode(), timeout=5) as lock:
+        assert lock.owned() and lock.extend(5) and client.lock(key).locked()
+
+
 def test_a_missing_module_is_an_error_of_redis_py(key):
     plain = Server(module=False)
     try:
