@@ -40,6 +40,7 @@ async def test_a_loss_is_signalled(make, server, key, end):
     """Redisson#4698, kazoo#565: the holder was not told that its lock was lost."""
     api = make()
     hold = await api.acquire(key)
+    await api.until(lambda: api.locks._generation)
     assert not hold.lost.is_set()
     assert not await api.lost(hold, 0.01)
     server.ask("DLOCK.BREAK" if end == "BREAK" else "DEL", key)
@@ -55,6 +56,21 @@ async def test_a_loss_is_signalled(make, server, key, end):
     naive.acquire()
     server.client.delete(f"{key}:naive")
     assert naive.local.token is not None
+
+
+async def test_a_loss_is_signalled_though_its_message_was_missed(make, proxy, server, key):
+    """Redisson#4698, kazoo#565: while nobody listened, a message went by; so the server is asked afterwards."""
+    api = make(proxy.port)
+    hold = await api.acquire(key)  # the subscription may come later than this
+    server.ask("DLOCK.BREAK", key)
+    assert await api.lost(hold, 5)
+    hold = await api.acquire(key)
+    await api.until(lambda: api.locks._generation)
+    proxy.hold_back = b"SUBSCRIBE"
+    proxy.cut()
+    server.ask("DLOCK.BREAK", key)
+    proxy.hold_back = b""
+    assert await api.lost(hold, 5)
 
 
 async def test_a_loss_is_signalled_without_a_server(make, server, key):
@@ -129,7 +145,7 @@ async def test_max_hold_limits_the_renewal(make, server, key):
     assert await api.lost(hold)
     with pytest.raises(LockLost, match="max_hold"):
         hold.check()
-    assert time.monotonic() - started > 0.5
+    assert time.monotonic() - started > 0.9
     await api.release(await next_one)
     with pytest.raises(LockLost):
         await api.release(hold)

@@ -226,7 +226,7 @@ def test_a_child_of_redis_py_releases_the_lock_of_its_parent(server, key, parent
 
 @pytest.mark.parametrize("scene", ["pool", "blocking"])
 def test_a_fork_while_other_threads_hold_locks(server, key, parent, scene):
-    """A lock that was held at the fork stays so in the child for ever."""
+    """A lock that was held at the fork stays so in the child forever."""
     one = parent(server.port, key, "busy", scene)
     assert set(one.line().split()) == {"0"}
     until(lambda: not server.client.keys(f"{key}:c*"))

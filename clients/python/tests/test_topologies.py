@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 import redis
@@ -17,6 +18,7 @@ import redis.cluster
 import redis.sentinel
 from servers import SERVER, Cluster, Server, until
 
+import redis_dlock
 from redis_dlock import AsyncDLock, DLock, LockLost, NotAcquired
 
 
@@ -249,7 +251,7 @@ def test_gevent(server, key):
     python = os.environ.get("DLOCK_GEVENT_PYTHON", sys.executable)
     if subprocess.run([python, "-c", "import gevent, redis"], capture_output=True).returncode:
         pytest.skip("no gevent: set DLOCK_GEVENT_PYTHON")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(it for it in sys.path if "site-packages" not in it)}
+    environment = {**os.environ, "PYTHONPATH": str(Path(redis_dlock.__file__).parents[1])}
     done = subprocess.run([python, "-c", GEVENT, str(server.port), key], capture_output=True, text=True, timeout=60,
                           env=environment)
     assert done.stdout.strip().endswith("done"), done.stdout + done.stderr

@@ -80,6 +80,8 @@ class Base(Generic[L]):
         if heard["type"] == "subscribe" and heard["data"] == 2:
             # Both channels: also after each reconnect, when messages may have been missed.
             self._generation += 1
+            self._registry.check_all()
+            self._notify()
             for waiter in list(self._waiters.values()):
                 waiter.wake(None)
         told = message(heard["data"]) if heard["type"] == "message" else None

@@ -148,11 +148,15 @@ class Registry:
         shared = (request.target, request.owner)
         return max((hold.lease(now()) for hold in self.all() if hold.shared == shared), default=0.0)
 
+    def check_all(self) -> None:
+        """Asks the server about all holds, with the next renewals: they may have ended."""
+        for hold in self.all():
+            hold.renew_at = 0.0
+
     def hear(self, message: Message) -> None:
         """A message with the id of a hold's request, and its token, is the server's: nobody else knows both."""
         if message.event == "flushed":
-            for hold in self.all():
-                hold.renew_at = 0.0
+            self.check_all()
         told = self._holds.get(message.reqid)
         is_end = message.event in ("expired", "broken", "deleted", "disconnected")
         if told is not None and is_end and message.token in [str(part.token) for part in told.parts]:
