@@ -35,6 +35,7 @@ class _Server:
         # Renewals, releases and messages need connections, too.
         self.spare = max(0, min(64, (self._pool.max_connections - 4) // 2))
         self._sockets: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._warm: list[tuple[Any, float]] = []  # connections that were in use a moment ago, and until when
 
     def pools(self) -> list[Any]:
         return [self._pool]
@@ -47,7 +48,7 @@ class _Server:
         if batch.replicas:
             commands.append(["WAIT", batch.replicas, int(self._timeout * 500)])
         try:
-            connection = self._pool.get_connection(*NAME)
+            connection = self._get()
         except (RedisError, OSError) as error:
             refusal = from_redis(error)
             if isinstance(refusal, ServerError):
@@ -67,7 +68,32 @@ class _Server:
         finally:
             if not is_done:  # a reply may still come, and must not be taken for that of another command
                 connection.disconnect()
+                self.clear()  # the server may have ended all of them
+            if is_done and len(self._warm) < self.spare // 8:
+                self._warm.append((connection, now()))
+            else:
+                self._pool.release(connection)
+
+    def _get(self) -> Any:
+        """A connection. The pool's look whether one is still open costs more than all the rest."""
+        while self._warm:
+            try:
+                connection, since = self._warm.pop()
+            except IndexError:
+                break
+            if now() - since < 1.0:
+                return connection
             self._pool.release(connection)
+        return self._pool.get_connection(*NAME)
+
+    def clear(self, is_child: bool = False) -> None:
+        if is_child:
+            self._warm = []
+        while True:
+            try:
+                self._pool.release(self._warm.pop()[0])
+            except IndexError:
+                return
 
     def _read(self, connection: Any, block: float) -> Any:
         # The client's own timeout may be none, or shorter than BLOCK. But another one takes time to set.
@@ -91,6 +117,9 @@ class _Cluster:
 
     def __init__(self, client: Any) -> None:
         self._client = client
+
+    def clear(self, is_child: bool = False) -> None:
+        pass
 
     def node(self, key: str) -> str:
         try:
@@ -180,6 +209,7 @@ class Engine(Base[L]):
             except Exception as error:
                 log.debug("%s", error)
             listener.join(1.5)
+        self._io.clear()
 
     # Programs.
 
@@ -321,6 +351,7 @@ class Engine(Base[L]):
     def _after_fork(self) -> None:
         """In a child: holds, threads and connections are the parent's. Closes copies of sockets without a byte."""
         self._begin()
+        self._io.clear(is_child=True)
         pubsub, self._pubsub = self._pubsub, None
         connections: list[Any] = [getattr(pubsub, "connection", None)]
         for pool in self._io.pools():
