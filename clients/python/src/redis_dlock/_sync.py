@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import math
 import os
 import threading
@@ -357,9 +358,10 @@ class Engine(Base[L]):
         for pool in self._io.pools():
             for name in ("_available_connections", "_in_use_connections", "_connections"):
                 connections += getattr(pool, name, ())
-            for name in ("_lock", "_fork_lock"):  # another thread of the parent may have held them
-                if hasattr(pool, name):
-                    setattr(pool, name, type(getattr(pool, name))())
+            for one in (pool, getattr(pool, "_event_dispatcher", None)):
+                for name in ("_lock", "_fork_lock"):  # another thread of the parent may have held them
+                    if hasattr(one, name):
+                        setattr(one, name, type(getattr(one, name))())
             pool.reset()
         for connection in connections:
             socket = getattr(connection, "_sock", None)
@@ -379,5 +381,6 @@ def _child() -> None:
             log.exception("fork")
 
 
+codecs.lookup("idna")  # connecting imports it: a fork during the import would leave its lock to the child
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_child)
