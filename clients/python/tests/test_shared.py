@@ -1,4 +1,4 @@
-"""Holds that share something: an owner with several holds of one key, releases that are repeated, clients that close."""
+"""Holds that share something: an owner with several holds of a key, repeated releases, clients that close."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from redis_dlock import LockLost, NotAcquired, Refused, ReleaseUnknown
 
 def holds(server, key) -> int:
     info = server.client.execute_command("DLOCK.INFO", key)
-    return 0 if not info else int(dict(zip(info[::2], info[1::2]))[b"holds"]) if isinstance(info, list) else info[b"holds"]
+    fields = dict(zip(info[::2], info[1::2])) if isinstance(info, list) else info or {}
+    return int(fields.get(b"holds", 0))
 
 
 async def test_a_cancelled_release_gives_back_one_hold(make, server, key):
