@@ -67,6 +67,8 @@ class _Server:
                 if link.reader is None or link.reader.done():
                     link.reader = asyncio.get_running_loop().create_task(self._receive(link))
                 packed = pack([command for batch, _ in taken for command in self._commands(batch)])
+                if not link.connection.is_connected:  # else redis-py connects again, perhaps after the link was dropped
+                    raise Disconnected("the connection ended")
                 await link.connection.send_packed_command(packed, check_health=False)
             except (Exception, asyncio.CancelledError) as error:
                 is_end = isinstance(error, asyncio.CancelledError)
@@ -101,6 +103,7 @@ class _Server:
             link.is_dropped = True
             if link.reader is not None and link.reader is not asyncio.current_task():
                 link.reader.cancel()
+                await asyncio.gather(link.reader, return_exceptions=True)
             await link.connection.disconnect(nowait=True)
             await self._pool.release(link.connection)
 
