@@ -50,13 +50,13 @@ def sentinel(tmp_path):
 
 def contend(locks: DLock, key: str, break_lock) -> None:
     """What each kind of client has to do, with threads."""
-    with locks.lock(key, lease=0.6) as hold:
+    with locks.lock(key, lease=1.5) as hold:
         with pytest.raises(NotAcquired):
             locks.lock(key, timeout=0).acquire()
         got: list = []
         waiter = threading.Thread(target=lambda: got.append(locks.lock(key, timeout=10).acquire()))
         waiter.start()
-        waiter.join(0.9)
+        waiter.join(1.7)
         hold.check()  # renewed meanwhile
         assert not got
     waiter.join()
@@ -70,11 +70,11 @@ def contend(locks: DLock, key: str, break_lock) -> None:
 
 
 async def contend_async(locks: AsyncDLock, key: str, break_lock) -> None:
-    async with locks.lock(key, lease=0.6) as hold:
+    async with locks.lock(key, lease=1.5) as hold:
         with pytest.raises(NotAcquired):
             await locks.lock(key, timeout=0).acquire()
         waiter = asyncio.ensure_future(locks.lock(key, timeout=10).acquire())
-        await asyncio.sleep(0.9)
+        await asyncio.sleep(1.7)
         hold.check()
         assert not waiter.done()
     second = await waiter
@@ -210,7 +210,7 @@ def tick():
         ticks.append(time.monotonic())
         gevent.sleep(0.01)
 ticker = gevent.spawn(tick)
-with locks.lock(key, lease=0.6) as hold:
+with locks.lock(key, lease=1.5) as hold:
     try:
         locks.lock(key, timeout=0.05).acquire()
         raise SystemExit("acquired twice")
@@ -224,7 +224,7 @@ with locks.lock(key, lease=0.6) as hold:
         waiting.append(gevent.spawn(wait, number))
         while int(dict(client.execute_command("DLOCK.INFO", key))[b"waiters"]) <= number:
             gevent.sleep(0.001)
-    gevent.sleep(0.7)
+    gevent.sleep(1.7)
     hold.check()
 gevent.joinall(waiting)
 assert order == list(range(20)), order

@@ -361,7 +361,7 @@ class Engine(Base[L]):
             for one in (pool, getattr(pool, "_event_dispatcher", None)):
                 for name in ("_lock", "_fork_lock"):  # another thread of the parent may have held them
                     if hasattr(one, name):
-                        setattr(one, name, type(getattr(one, name))())
+                        setattr(one, name, threading.RLock())
             pool.reset()
         for connection in connections:
             socket = getattr(connection, "_sock", None)
