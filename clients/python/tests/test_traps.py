@@ -362,3 +362,28 @@ async def test_a_wait_that_is_longer_than_the_lease(make, server, key):
         mine.check()
         assert mine.valid_for() > 0.2
         await api.release(mine)
+
+
+async def test_replies_stay_in_step_while_connections_end(make, proxy, key):
+    """A reply must never be taken for that of another request: then a lock would count as held that is not."""
+    api = make(proxy.port)
+    end = time.monotonic() + 2
+    turns = 0
+
+    async def work(number: int) -> None:
+        nonlocal turns
+        last = 0
+        while time.monotonic() < end:
+            hold = await api.acquire(f"{key}:{number}", timeout=20)
+            assert hold.token > max(last, 1_000_000), hold.token
+            last = hold.token
+            await api.release(hold)
+            turns += 1
+
+    async def cut() -> None:
+        while time.monotonic() < end:
+            await asyncio.sleep(0.03)
+            proxy.cut()
+
+    await asyncio.gather(cut(), *(work(number) for number in range(20)))
+    assert turns > 50
