@@ -63,7 +63,7 @@ def test_the_command_dlock(tmp_path):
 
 def test_no_server(tmp_path):
     done = run(tmp_path, PATH="/nowhere")
-    assert "set DLOCK_URL or DLOCK_MODULE" in done.stdout, done.stdout
+    assert "or set DLOCK_URL or DLOCK_MODULE" in done.stdout, done.stdout
 
 
 def test_a_server_that_does_not_start(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--dlock-url", default=os.environ.get("DLOCK_URL"), metavar="URL", help=(
-        "a server with the module dlock for the fixtures of redis_dlock. Default: DLOCK_URL; else a server is started: "
-        "redis-server (or DLOCK_SERVER) with the module DLOCK_MODULE, or by the command dlock"))
+        "a server with the module dlock. Default: DLOCK_URL; else a server is started: redis-server (or DLOCK_SERVER) "
+        "with the module DLOCK_MODULE, or by the command dlock"))
 
 
 @pytest.fixture(scope="session")
@@ -40,12 +41,11 @@ def dlock_server(pytestconfig: pytest.Config) -> Iterator[str]:
         elif shutil.which("dlock"):
             words = ["dlock", "dev", "--port", port, "--with-stdin"]  # it ends with this process in any case
         else:
-            pytest.fail("no server with the module dlock: pass --dlock-url, set DLOCK_URL or DLOCK_MODULE (the path "
-                        "of libdlock.so), or install the command dlock")
+            pytest.fail("no server with dlock: pass --dlock-url, or set DLOCK_URL or DLOCK_MODULE (of libdlock.so)")
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as server:
             try:
                 until = time.monotonic() + 20
-                while not _is_open(int(port)):
+                while not _answers(int(port)):  # Redis 7.0 listens before it loads modules
                     if server.poll() is not None or time.monotonic() > until:
                         pytest.fail(f"{words[0]} did not start a server; its exit code: {server.poll()}")
                     time.sleep(0.05)
@@ -65,6 +65,9 @@ def dlock(dlock_server: str) -> Iterator[DLock]:
         yield locks
 
 
-def _is_open(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+def _answers(port: int) -> bool:
+    import redis
+
+    with contextlib.suppress(redis.RedisError):
+        return bool(redis.Redis(port=port, socket_timeout=5).ping())
+    return False
