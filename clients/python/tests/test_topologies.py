@@ -73,7 +73,7 @@ async def contend_async(locks: AsyncDLock, key: str, break_lock) -> None:
     async with locks.lock(key, lease=1.5) as hold:
         with pytest.raises(NotAcquired):
             await locks.lock(key, timeout=0).acquire()
-        waiter = asyncio.ensure_future(locks.lock(key, timeout=10).acquire())
+        waiter = asyncio.ensure_future(locks.lock(key, timeout=10, lease=3.0).acquire())
         await asyncio.sleep(1.7)
         hold.check()
         assert not waiter.done()
