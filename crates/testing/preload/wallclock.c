@@ -1,9 +1,9 @@
 /*
- * A preload library that moves one process' wall clock, and nothing else.
+ * A preload library that moves one process' wall clock, or its CLOCK_BOOTTIME, and nothing else.
  *
- * The offset in nanoseconds is a native int64 at the start of the file that DLOCK_WALLCLOCK_FILE names. The file is
- * mapped, so a test that writes to it moves the clock of the running server at once. CLOCK_MONOTONIC and similar
- * clocks do not change.
+ * The offsets in nanoseconds are two native int64 at the start of the file that DLOCK_WALLCLOCK_FILE names. The file is
+ * mapped, so a test that writes to it moves the clocks of the running process at once. CLOCK_MONOTONIC does not change:
+ * after a suspend of the machine, CLOCK_BOOTTIME is ahead of it.
  *
  * The true time comes from the system call itself: looking up libc's function would allocate, and the allocator asks
  * for the time while it starts.
@@ -24,8 +24,8 @@
 /* NULL until the constructor has run: until then the clock is true. */
 static _Atomic int64_t *offset_file;
 
-static int64_t offset(void) {
-    return offset_file ? atomic_load_explicit(offset_file, memory_order_relaxed) : 0;
+static int64_t offset(int which) {
+    return offset_file ? atomic_load_explicit(offset_file + which, memory_order_relaxed) : 0;
 }
 
 static struct timespec moved(struct timespec at, int64_t by) {
@@ -45,14 +45,15 @@ __attribute__((constructor)) static void map_offset(void) {
     const char *path = getenv("DLOCK_WALLCLOCK_FILE");
     int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (fd < 0) return;
-    void *map = mmap(NULL, sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
+    void *map = mmap(NULL, 2 * sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
     close(fd);
     if (map != MAP_FAILED) offset_file = map;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *at) {
     if (syscall(SYS_clock_gettime, clock, at) != 0) return -1;
-    if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) *at = moved(*at, offset());
+    if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) *at = moved(*at, offset(0));
+    if (clock == CLOCK_BOOTTIME) *at = moved(*at, offset(1));
     return 0;
 }
 

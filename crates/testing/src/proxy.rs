@@ -270,7 +270,7 @@ impl Proxy {
         Trigger(fired)
     }
 
-    /// From now on drops channel messages (RESP3) and nothing else.
+    /// From now on drops channel messages and nothing else.
     pub fn swallow_messages(&self) {
         self.shared.change(|state| state.swallows_messages = true);
     }

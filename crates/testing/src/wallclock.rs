@@ -1,4 +1,4 @@
-//! Shifts the wall clock of a running server. See `crates/testing/preload/wallclock.c`.
+//! Shifts the clocks of a running process. See `crates/testing/preload/wallclock.c`.
 
 use std::{
     env,
@@ -12,7 +12,7 @@ use std::{
 /// The variable that passes the file with the offset to the library.
 const FILE_VARIABLE: &str = "DLOCK_WALLCLOCK_FILE";
 
-/// The offset of one server's wall clock, shared with the server through a mapped file.
+/// The offsets of one process' clocks, shared with the process through a mapped file.
 #[derive(Debug)]
 pub struct WallClock(File);
 
@@ -37,6 +37,12 @@ impl WallClock {
     /// Sets the offset from the true wall clock, in nanoseconds. The server applies it at its next clock read.
     pub fn shift_nanos(&self, offset: i64) {
         self.0.write_all_at(&offset.to_ne_bytes(), 0).expect("writing the offset");
+    }
+
+    /// Sets the offset of `CLOCK_BOOTTIME`, as after a suspend of the machine. Reaches programs that read this clock
+    /// through the C library.
+    pub fn shift_boottime_nanos(&self, offset: i64) {
+        self.0.write_all_at(&offset.to_ne_bytes(), 8).expect("writing the offset");
     }
 }
 

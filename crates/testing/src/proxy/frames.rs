@@ -86,11 +86,15 @@ impl State {
 
     /// Counts a reply; returns whether it passes, and how to cut the connection.
     fn reply(&mut self, connection: &mut Connection, frame: &[u8]) -> (bool, Option<Cut>) {
+        let is_message = frame.get(1..).is_some_and(|frame| {
+            frame.starts_with(b"3\r\n$7\r\nmessage\r\n")
+                || frame.starts_with(b"3\r\n$8\r\nsmessage\r\n")
+        });
         if frame.starts_with(b">") {
             self.traffic[connection.number].pushes += 1;
-            let message = frame.starts_with(b">3\r\n$7\r\nmessage\r\n")
-                || frame.starts_with(b">3\r\n$8\r\nsmessage\r\n");
-            return (!(message && self.swallows_messages), None);
+        }
+        if frame.starts_with(b">") || (is_message && !connection.resp3) {
+            return (!(is_message && self.swallows_messages), None);
         }
         // A reply without a request: the server explains why it closes the connection.
         let Some(Unanswered { fault: Some((fault, fired)) }) = connection.unanswered.pop_front()
