@@ -1,0 +1,259 @@
+//! A driver: the process with the client under test, and what it said so far.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, PipeReader, PipeWriter, Write as _, pipe},
+    path::Path,
+    process::Command,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use dlock_testing::{Guarded, WallClock};
+
+use crate::pattern::matches;
+
+/// Lines of the log that a failed scene shows.
+const SHOWN: usize = 30;
+
+/// What the driver said about one subject (a task, a client), and was not asked about yet.
+#[derive(Debug, Default)]
+struct Said {
+    /// The words after the subject, with the time of their arrival.
+    events: Vec<(Instant, String)>,
+    /// The same, for replies to `check`: `is held`, `is lost`.
+    checks: Vec<(Instant, String)>,
+    /// The last release found that the hold had ended: a loss that is reported late does not matter.
+    is_over: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    said: BTreeMap<String, Said>,
+    log: Vec<String>,
+    unsupported: Option<String>,
+    ended: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    start: Instant,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn log(&self, mark: char, line: &str) {
+        let at = self.start.elapsed().as_secs_f64();
+        self.lock().log.push(format!("{at:8.3} {mark} {line}"));
+    }
+
+    fn hear(&self, line: &str) {
+        self.log('<', line);
+        let (subject, words) = line.split_once(' ').unwrap_or((line, ""));
+        let mut state = self.lock();
+        if let Some(what) = words.strip_prefix("unsupported") {
+            state.unsupported = Some(what.trim().to_owned());
+        }
+        let said = state.said.entry(subject.to_owned()).or_default();
+        let list = if words.starts_with("is ") { &mut said.checks } else { &mut said.events };
+        list.push((Instant::now(), words.to_owned()));
+        self.changed.notify_all();
+    }
+}
+
+/// Why a step did not succeed.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The client did not do what the scene expects.
+    Failed(String),
+    /// The client has no such feature: the scene does not count.
+    Unsupported(String),
+}
+
+impl From<String> for Stop {
+    fn from(text: String) -> Stop {
+        Stop::Failed(text)
+    }
+}
+
+/// A running driver. Dropping it kills the process.
+#[derive(Debug)]
+pub struct Driver {
+    process: Guarded,
+    input: PipeWriter,
+    clock: WallClock,
+    shared: Arc<Shared>,
+}
+
+impl Driver {
+    /// Starts `command`. `folder` is for files of the kit.
+    pub fn start(command: &[String], folder: &Path) -> Result<Driver, String> {
+        let [program, arguments @ ..] = command else { return Err("no driver".to_owned()) };
+        let fail = |error| format!("cannot run {program}: {error}");
+        let (child_input, input) = pipe().map_err(fail)?;
+        let (output, child_output) = pipe().map_err(fail)?;
+        let (errors, child_errors) = pipe().map_err(fail)?;
+        let mut process = Command::new(program);
+        process.args(arguments).stdin(child_input).stdout(child_output).stderr(child_errors);
+        let clock = WallClock::install(folder, &mut process);
+        let process = Guarded::spawn(process).map_err(fail)?;
+        let state = Mutex::default();
+        let shared = Arc::new(Shared { state, changed: Condvar::new(), start: Instant::now() });
+        read(output, {
+            let shared = shared.clone();
+            move |line| {
+                if let Some(line) = line {
+                    shared.hear(line);
+                } else {
+                    shared.lock().ended = true;
+                    shared.changed.notify_all();
+                }
+            }
+        });
+        read(errors, {
+            let shared = shared.clone();
+            move |line| line.into_iter().for_each(|line| shared.log('!', line))
+        });
+        Ok(Driver { process, input, clock, shared })
+    }
+
+    /// Sends it one line.
+    pub fn tell(&mut self, line: &str) -> Result<(), Stop> {
+        self.note('>', line);
+        let sent = writeln!(self.input, "{line}");
+        sent.map_err(|error| Stop::Failed(format!("the driver has ended: {error}")))
+    }
+
+    /// Adds a line to the log of the scene.
+    pub fn note(&self, mark: char, line: &str) {
+        self.shared.log(mark, line);
+    }
+
+    /// The next event of `subject` until `end`, which has to match; returns its time and its words.
+    pub fn expect(
+        &self,
+        subject: &str,
+        pattern: &str,
+        end: Instant,
+    ) -> Result<(Instant, String), Stop> {
+        let mut state = self.shared.lock();
+        loop {
+            let said = state.said.entry(subject.to_owned()).or_default();
+            let is_check = pattern.starts_with("is ");
+            let list = if is_check { &mut said.checks } else { &mut said.events };
+            // Whether the loss was reported before the release found out is a matter of time.
+            let is_end = ["was-lost", "unknown"].iter().any(|word| pattern.contains(word));
+            if is_end && list.first().is_some_and(|(_, words)| words == "lost") {
+                list.remove(0);
+            }
+            if !list.is_empty() {
+                let (at, words) = list.remove(0);
+                if let Some(what) = state.unsupported.clone() {
+                    return Err(Stop::Unsupported(what));
+                }
+                if !matches(pattern, &words) {
+                    return Err(Stop::Failed(format!("expected `{pattern}`, got `{words}`")));
+                }
+                if at > end {
+                    let late = (at - end).as_millis();
+                    return Err(Stop::Failed(format!("`{words}` came {late} ms too late")));
+                }
+                state.said.entry(subject.to_owned()).or_default().is_over = is_end;
+                return Ok((at, words));
+            }
+            if let Some(what) = &state.unsupported {
+                return Err(Stop::Unsupported(what.clone()));
+            }
+            let rest = end.saturating_duration_since(Instant::now());
+            if rest.is_zero() || state.ended {
+                let how = if state.ended { "the driver has ended" } else { "nothing came in time" };
+                return Err(Stop::Failed(format!("expected `{subject} {pattern}`: {how}")));
+            }
+            let waited = self.shared.changed.wait_timeout(state, rest);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Fails if an event of `subject` that matches comes before `end`.
+    pub fn never(&self, subject: &str, pattern: &str, end: Instant) -> Result<(), Stop> {
+        let mut state = self.shared.lock();
+        loop {
+            if let Some(what) = &state.unsupported {
+                return Err(Stop::Unsupported(what.clone()));
+            }
+            let events = state.said.get(subject).map_or(&[][..], |said| &said.events);
+            if let Some((_, words)) = events.iter().find(|(_, words)| matches(pattern, words)) {
+                return Err(Stop::Failed(format!("`{subject} {words}` must not come here")));
+            }
+            let rest = end.saturating_duration_since(Instant::now());
+            if rest.is_zero() {
+                return Ok(());
+            }
+            let waited = self.shared.changed.wait_timeout(state, rest);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Fails if the driver said something that the scene did not expect, or lacks a feature.
+    pub fn finish(&self) -> Result<(), Stop> {
+        let state = self.shared.lock();
+        if let Some(what) = &state.unsupported {
+            return Err(Stop::Unsupported(what.clone()));
+        }
+        for (subject, said) in &state.said {
+            let unread = said.events.iter().find(|(_, words)| !(said.is_over && words == "lost"));
+            if let Some((_, words)) = unread {
+                return Err(Stop::Failed(format!("nobody expected `{subject} {words}`")));
+            }
+        }
+        Ok(())
+    }
+
+    /// SIGSTOP.
+    pub fn stop(&mut self) {
+        self.process.freeze();
+    }
+
+    /// SIGCONT.
+    pub fn go_on(&mut self) {
+        self.process.thaw();
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Moves its wall clock by seconds, and `CLOCK_BOOTTIME` by milliseconds, from the true ones.
+    pub fn move_clocks(&self, wall: i64, boot_ms: i64) {
+        self.clock.shift_nanos(wall.saturating_mul(1_000_000_000));
+        self.clock.shift_boottime_nanos(boot_ms.saturating_mul(1_000_000));
+    }
+
+    /// The last lines of the log.
+    pub fn log_tail(&self) -> String {
+        let log = &self.shared.lock().log;
+        log[log.len().saturating_sub(SHOWN)..].join("\n    ")
+    }
+}
+
+/// Calls `each` with every line, and with None at the end, on a thread.
+fn read(from: PipeReader, each: impl Fn(Option<&str>) + Send + 'static) {
+    thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            each(Some(line.trim_end()));
+        }
+        each(None);
+    });
+}
+
+/// The moment after `time`.
+pub fn after(time: Duration) -> Instant {
+    Instant::now() + time
+}

@@ -1,0 +1,15 @@
+//! The conformance kit of dlock: scenes in plain text, and what runs them with a driver. README.md says how to use it.
+
+mod driver;
+mod pattern;
+mod report;
+mod scene;
+mod servers;
+mod stage;
+
+pub use self::{
+    driver::Stop,
+    report::{Job, Outcome, run_all, scenes},
+    scene::{Scene, World, parse},
+    stage::Halt,
+};

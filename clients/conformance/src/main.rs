@@ -1,0 +1,114 @@
+//! `dlock-conformance [--server NAME] [--scenes WORDS] [--jobs N] [--list | --traps] -- DRIVER [ARGUMENT …]`
+
+use std::{
+    process::ExitCode,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Instant,
+};
+
+use dlock_conformance::{Job, Outcome, run_all, scenes};
+use dlock_testing::Binary;
+
+const USAGE: &str = "\
+usage: dlock-conformance [options] -- DRIVER [ARGUMENT …]
+
+Runs the scenes of the conformance kit with the driver of a client.
+
+  --server NAME    another server, e.g. redis-8.2 (see scripts/servers)
+  --scenes WORDS   only scenes whose name or file contains these words
+  --jobs N         how many scenes run at a time (default 6)
+  --list           lists the scenes
+  --traps          each trap of the naive client has to fail its scenes: DRIVER is naive.py
+  --verbose        shows scenes that are ok, too";
+
+#[derive(Default)]
+struct Options {
+    server: Option<String>,
+    words: String,
+    jobs: Option<usize>,
+    lists: bool,
+    traps: bool,
+    verbose: bool,
+    driver: Vec<String>,
+}
+
+fn options() -> Option<Options> {
+    let mut options = Options::default();
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--server" => options.server = Some(arguments.next()?),
+            "--scenes" => options.words = arguments.next()?,
+            "--jobs" => options.jobs = Some(arguments.next()?.parse().ok().filter(|n| *n > 0)?),
+            "--list" => options.lists = true,
+            "--traps" => options.traps = true,
+            "--verbose" => options.verbose = true,
+            "--" => options.driver = arguments.by_ref().collect(),
+            _ => return None,
+        }
+    }
+    (options.lists || !options.driver.is_empty()).then_some(options)
+}
+
+fn main() -> ExitCode {
+    let Some(options) = options() else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let mut all = match scenes() {
+        Ok(scenes) => scenes,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::from(2);
+        }
+    };
+    let words = &options.words;
+    all.retain(|scene| scene.name.contains(words) || scene.place.starts_with(words));
+    if options.lists {
+        for scene in &all {
+            println!("{:16} {}", scene.place, scene.name);
+        }
+        println!("{} scenes", all.len());
+        return ExitCode::SUCCESS;
+    }
+    // The harness stops by a panic. Its text is part of the report.
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut jobs = Vec::new();
+    for scene in all.into_iter().rev() {
+        if !options.traps {
+            jobs.push(Job { scene, driver: options.driver.clone() });
+            continue;
+        }
+        for trap in &scene.traps {
+            let mut driver = options.driver.clone();
+            driver.extend(["--trap".to_owned(), trap.clone()]);
+            jobs.push(Job { scene: scene.clone(), driver });
+        }
+    }
+    let (start, count) = (Instant::now(), jobs.len());
+    let [bad, skipped] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    let binary = options.server.as_deref().map_or_else(Binary::default, Binary::named);
+    run_all(jobs, &binary, options.jobs.unwrap_or(6), |driver, outcome: &Outcome| {
+        let is_bad = if options.traps { !outcome.is_failed() } else { outcome.is_failed() };
+        if is_bad {
+            bad.fetch_add(1, Ordering::Relaxed);
+        } else if !outcome.is_ok() && !options.traps {
+            skipped.fetch_add(1, Ordering::Relaxed);
+        }
+        if options.traps {
+            let trap = driver.last().map(String::as_str).unwrap_or_default();
+            let how = if is_bad { "NOT CAUGHT" } else { "caught" };
+            println!("{how:10} {trap}: {}", outcome.scene.name);
+            if options.verbose {
+                println!("           {}", outcome.text().lines().nth(2).unwrap_or_default().trim());
+            }
+        } else if is_bad || options.verbose || !outcome.is_ok() {
+            println!("{}", outcome.text());
+        }
+    });
+    let (bad, skipped) = (bad.into_inner(), skipped.into_inner());
+    let ok = count - bad - skipped;
+    let seconds = start.elapsed().as_secs_f64();
+    println!("{ok} ok, {bad} failed, {skipped} skipped, in {seconds:.0} s");
+    if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

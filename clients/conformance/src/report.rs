@@ -1,0 +1,122 @@
+//! Runs many scenes, several at a time, and says how each ended.
+
+use std::{
+    fs,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::{Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use dlock_testing::Binary;
+
+use crate::{
+    driver::Stop,
+    scene::{Scene, parse},
+    stage::{self, Halt},
+};
+
+/// All scenes of the kit.
+pub fn scenes() -> Result<Vec<Scene>, String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenes");
+    let fail = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let entries: Result<Vec<_>, _> = fs::read_dir(&folder).map_err(fail)?.collect();
+    let mut files: Vec<_> = entries.map_err(fail)?.iter().map(fs::DirEntry::path).collect();
+    files.sort();
+    let mut scenes = Vec::new();
+    for file in files {
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        scenes.extend(parse(&name, &fs::read_to_string(&file).map_err(fail)?)?);
+    }
+    Ok(scenes)
+}
+
+/// A scene to run.
+#[derive(Debug)]
+pub struct Job {
+    /// The scene.
+    pub scene: Scene,
+    /// Program and arguments of the driver.
+    pub driver: Vec<String>,
+}
+
+/// How a scene ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The scene.
+    pub scene: Scene,
+    /// How it ended.
+    pub result: Result<(), Halt>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Outcome {
+    /// What happened, for people.
+    pub fn text(&self) -> String {
+        let Scene { name, place, .. } = &self.scene;
+        let seconds = self.took.as_secs_f64();
+        match &self.result {
+            Ok(()) => format!("ok       {name} ({seconds:.1} s)"),
+            Err(Halt { why: Stop::Unsupported(what), .. }) => {
+                format!("skipped  {name}: the driver has no {what}")
+            }
+            Err(Halt { at, why: Stop::Failed(why), log }) => {
+                let file = place.split(':').next().unwrap_or_default();
+                let step = match at {
+                    Some((line, text)) => format!("{file}:{line}: {text}"),
+                    None => format!("{place}: before the first step, or after the last one"),
+                };
+                format!("FAILED   {name} ({seconds:.1} s)\n    {step}\n    {why}\n    {log}")
+            }
+        }
+    }
+
+    /// Whether the client failed.
+    pub fn is_failed(&self) -> bool {
+        matches!(self.result, Err(Halt { why: Stop::Failed(_), .. }))
+    }
+
+    /// Whether the client passed.
+    pub fn is_ok(&self) -> bool {
+        self.result.is_ok()
+    }
+}
+
+/// Runs them, `at_once` at a time; calls `done` with the driver for each as it ends.
+pub fn run_all(
+    jobs: Vec<Job>,
+    binary: &Binary,
+    at_once: usize,
+    done: impl Fn(&[String], &Outcome) + Sync,
+) {
+    let queue = Mutex::new(jobs);
+    thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(|| {
+                while let Some(job) = next(&queue) {
+                    let driver = job.driver.clone();
+                    done(&driver, &run_one(job, binary));
+                }
+            });
+        }
+    });
+}
+
+fn next(queue: &Mutex<Vec<Job>>) -> Option<Job> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner).pop()
+}
+
+/// The harness stops a test by a panic: that is a failure here.
+fn run_one(job: Job, binary: &Binary) -> Outcome {
+    let start = Instant::now();
+    let ran = catch_unwind(AssertUnwindSafe(|| stage::run(&job.scene, binary, &job.driver)));
+    let result = ran.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        let why = Stop::Failed(text.unwrap_or_default());
+        Err(Halt { at: None, why, log: String::new() })
+    });
+    Outcome { scene: job.scene, result, took: start.elapsed() }
+}
