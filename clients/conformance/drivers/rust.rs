@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     io::BufRead as _,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{LazyLock, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -29,31 +29,23 @@ struct State {
     held: HashMap<String, Held>,
 }
 
-#[derive(Clone, Default)]
-struct Driver(Arc<Mutex<State>>);
+static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The words `name=value` of a command.
-struct Options(HashMap<String, String>);
+type Options = HashMap<String, String>;
 
-impl Options {
-    fn of(words: &[&str]) -> Options {
-        let pairs = words.iter().filter_map(|word| word.split_once('='));
-        Options(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
-    }
-
-    fn number(&self, name: &str) -> Option<u32> {
-        self.0.get(name)?.parse().ok()
-    }
-
-    fn time(&self, name: &str) -> Option<Duration> {
-        self.number(name).map(|millis| Duration::from_millis(millis.into()))
-    }
+fn time(options: &Options, name: &str) -> Option<Duration> {
+    options.get(name)?.parse().ok().map(Duration::from_millis)
 }
 
 /// Sets what the words of a command name.
 macro_rules! set {
     ($what:ident, $options:expr, $($name:literal => $setter:ident),*) => {
-        $(if let Some(time) = $options.time($name) {
+        $(if let Some(time) = time(&$options, $name) {
             $what = $what.$setter(time);
         })*
     };
@@ -64,7 +56,7 @@ macro_rules! configured {
     ($handle:expr, $options:expr) => {{
         let mut handle = $handle;
         set!(handle, $options, "fixed" => lease, "max-hold" => max_hold, "bind" => bind);
-        if let Some(owner) = $options.0.get("owner") {
+        if let Some(owner) = $options.get("owner") {
             handle = handle.owner(owner);
         }
         handle
@@ -73,8 +65,8 @@ macro_rules! configured {
 
 /// Acquires in the background.
 macro_rules! acquire {
-    ($driver:expr, $task:expr, $handle:expr, $options:expr, $token:expr) => {{
-        let (this, task, wait) = ($driver.clone(), $task.clone(), $options.time("wait"));
+    ($task:expr, $handle:expr, $options:expr, $token:expr) => {{
+        let (task, wait) = ($task.clone(), time(&$options, "wait"));
         let handle = configured!($handle, $options);
         let acquiring = tokio::spawn(async move {
             let granted = match wait {
@@ -85,7 +77,7 @@ macro_rules! acquire {
             match granted {
                 Ok(Some(guard)) => {
                     // Before a command about the hold can be read.
-                    let mut state = this.state();
+                    let mut state = state();
                     let (hold, lost, name) = (guard.hold(), guard.lost(), task.clone());
                     println!("{task} granted {}", $token(&hold));
                     let watcher = tokio::spawn(async move {
@@ -100,7 +92,7 @@ macro_rules! acquire {
                 Err(error) => println!("{task} {}", failed(&error)),
             }
         });
-        $driver.state().tasks.insert($task, acquiring);
+        state().tasks.insert($task, acquiring);
     }};
 }
 
@@ -122,151 +114,135 @@ fn failed(error: &Error) -> String {
     format!("failed {:?}", error.kind()).to_uppercase().replacen("FAILED", "failed", 1)
 }
 
-impl Driver {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn open(self, name: String, url: String, options: Options) {
-        let mut builder = Client::builder();
-        set!(builder, options, "lease" => lease, "queue" => queue, "retry-for" => retry_for,
+async fn open(name: String, url: String, options: Options) {
+    let mut builder = Client::builder();
+    set!(builder, options, "lease" => lease, "queue" => queue, "retry-for" => retry_for,
             "response-timeout" => response_timeout);
-        match builder.connect(&url).await {
-            Ok(client) => {
-                self.state().clients.insert(name.clone(), client);
-                println!("{name} opened");
-            }
-            Err(error) => println!("{name} {}", failed(&error)),
+    match builder.connect(&url).await {
+        Ok(client) => {
+            state().clients.insert(name.clone(), client);
+            println!("{name} opened");
         }
+        Err(error) => println!("{name} {}", failed(&error)),
     }
+}
 
-    fn acquire(&self, task: String, client: &Client, mode: &str, key: &str, options: &Options) {
-        match (mode, lock(client, mode, key)) {
-            (_, Some(lock)) => acquire!(self, task, lock, options, Hold::token),
-            ("semaphore", _) => {
-                let mut semaphore = client.semaphore(key);
-                if let Some(limit) = options.number("limit") {
-                    semaphore = semaphore.limit(limit);
-                }
-                acquire!(self, task, semaphore, options, PermitHold::permit_id);
+fn acquire(task: String, client: &Client, mode: &str, key: &str, options: &Options) {
+    match (mode, lock(client, mode, key)) {
+        (_, Some(lock)) => acquire!(task, lock, options, Hold::token),
+        ("semaphore", _) => {
+            let mut semaphore = client.semaphore(key);
+            if let Some(limit) = options.get("limit").and_then(|n| n.parse().ok()) {
+                semaphore = semaphore.limit(limit);
             }
-            ("multi", _) => {
-                let multi = client.multi_lock(key.split(','));
-                acquire!(self, task, multi, options, tokens);
-            }
-            ("any", _) => {
-                let any = client.any_lock(key.split(','));
-                acquire!(self, task, any, options, Hold::token);
-            }
-            _ => println!("{task} unsupported {mode}"),
+            acquire!(task, semaphore, options, PermitHold::permit_id);
         }
+        ("multi", _) => acquire!(task, client.multi_lock(key.split(',')), options, tokens),
+        ("any", _) => acquire!(task, client.any_lock(key.split(',')), options, Hold::token),
+        _ => println!("{task} unsupported {mode}"),
     }
+}
 
-    async fn release(task: String, held: Held) {
-        held.watcher.abort();
-        let _ = held.watcher.await;
-        match (held.release)().await {
-            Ok(Released::Gone { .. }) => println!("{task} was-lost"),
-            Ok(_) => println!("{task} released"),
-            Err(error) if error.kind() == ErrorKind::ReleaseUnknown => println!("{task} unknown"),
-            Err(error) => println!("{task} {}", failed(&error)),
-        }
+async fn release(task: String, held: Held) {
+    held.watcher.abort();
+    let _ = held.watcher.await;
+    match (held.release)().await {
+        Ok(Released::Gone { .. }) => println!("{task} was-lost"),
+        Ok(_) => println!("{task} released"),
+        Err(error) if error.kind() == ErrorKind::ReleaseUnknown => println!("{task} unknown"),
+        Err(error) => println!("{task} {}", failed(&error)),
     }
+}
 
-    /// The form that ends the work when the hold is lost.
-    async fn run(task: String, lock: Lock, work: Duration) {
-        let name = task.clone();
-        let worked = lock.with(move |hold| async move {
-            println!("{name} granted {}", hold.token());
-            tokio::time::sleep(work).await;
-        });
-        match worked.await.map_err(|error| (error.kind(), failed(&error))) {
-            Ok(()) => println!("{task} finished"),
-            Err((ErrorKind::Lost { .. }, _)) => println!("{task} lost"),
-            Err((ErrorKind::ReleaseUnknown, _)) => println!("{task} unknown"),
-            Err((_, failed)) => println!("{task} {failed}"),
-        }
+/// The form that ends the work when the hold is lost.
+async fn run(task: String, lock: Lock, work: Duration) {
+    let name = task.clone();
+    let worked = lock.with(move |hold| async move {
+        println!("{name} granted {}", hold.token());
+        tokio::time::sleep(work).await;
+    });
+    match worked.await.map_err(|error| (error.kind(), failed(&error))) {
+        Ok(()) => println!("{task} finished"),
+        Err((ErrorKind::Lost { .. }, _)) => println!("{task} lost"),
+        Err((ErrorKind::ReleaseUnknown, _)) => println!("{task} unknown"),
+        Err((_, failed)) => println!("{task} {failed}"),
     }
+}
 
-    /// `count` tasks take the lock, one after the other.
-    async fn waiters(task: String, client: Client, count: usize, key: String) {
-        let one = async |lock: Lock| lock.acquire().await?.release().await.map(drop);
-        let all: Vec<_> = (0..count).map(|_| tokio::spawn(one(client.lock(&key)))).collect();
-        for waiter in all {
-            if !matches!(waiter.await, Ok(Ok(()))) {
-                println!("{task} failed");
-                return;
-            }
+/// `count` tasks take the lock, one after the other.
+async fn waiters(task: String, client: Client, count: usize, key: String) {
+    let one = async |lock: Lock| lock.acquire().await?.release().await.map(drop);
+    let all: Vec<_> = (0..count).map(|_| tokio::spawn(one(client.lock(&key)))).collect();
+    for waiter in all {
+        if !matches!(waiter.await, Ok(Ok(()))) {
+            println!("{task} failed");
+            return;
         }
-        println!("{task} done");
     }
+    println!("{task} done");
+}
 
-    async fn command(&self, line: &str) -> Option<()> {
-        let words: Vec<&str> = line.split(' ').collect();
-        let name = words.get(1).copied().unwrap_or("driver").to_owned();
-        let options = Options::of(&words);
-        let client = || self.state().clients.get(*words.get(2)?).cloned();
-        match *words.as_slice() {
-            ["open", _, url, ..] => {
-                tokio::spawn(self.clone().open(name, url.to_owned(), options));
-            }
-            ["acquire", _, _, mode, key, ..] => self.acquire(name, &client()?, mode, key, &options),
-            ["check", ..] => {
-                let is_lost = (self.state().held.get(&name)?.is_lost)();
-                println!("{name} is {}", if is_lost { "lost" } else { "held" });
-            }
-            ["release", ..] => {
-                let held = self.state().held.remove(&name)?;
-                tokio::spawn(Driver::release(name, held));
-            }
-            ["cancel", ..] => {
-                let task = self.state().tasks.remove(&name)?;
-                task.abort();
-                let is_cancelled = task.await.is_err_and(|error| error.is_cancelled());
-                println!("{name} {}", if is_cancelled { "cancelled" } else { "too-late" });
-            }
-            ["run", _, _, mode, key, ..] => {
-                let lock = configured!(lock(&client()?, mode, key)?, options);
-                tokio::spawn(Driver::run(name, lock, options.time("work")?));
-            }
-            ["await", _, _, key] => {
-                let latch = client()?.latch(key);
-                tokio::spawn(async move {
-                    println!(
-                        "{name} {}",
-                        latch.wait().await.map_or_else(|e| failed(&e), |()| "open".into())
-                    );
-                });
-            }
-            ["waiters", _, _, count, key] => {
-                let count = count.parse().ok()?;
-                tokio::spawn(Driver::waiters(name, client()?, count, key.to_owned()));
-            }
-            ["close", ..] => {
-                let client = self.state().clients.remove(&name)?;
-                let closed = client.close().await;
-                println!("{name} {}", if closed.is_ok() { "closed" } else { "failed UNAVAILABLE" });
-            }
-            ["suspend"] if cfg!(feature = "suspend") => println!("driver ready"),
-            [other, ..] => println!("{name} unsupported {other}"),
-            [] => {}
+async fn command(line: &str) -> Option<()> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let name = words.get(1).copied().unwrap_or("driver").to_owned();
+    let options: Options = words
+        .iter()
+        .filter_map(|word| word.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    let client = || state().clients.get(*words.get(2)?).cloned();
+    match *words.as_slice() {
+        ["open", _, url, ..] => drop(tokio::spawn(open(name, url.to_owned(), options))),
+        ["acquire", _, _, mode, key, ..] => acquire(name, &client()?, mode, key, &options),
+        ["check", ..] => {
+            let is_lost = (state().held.get(&name)?.is_lost)();
+            println!("{name} is {}", if is_lost { "lost" } else { "held" });
         }
-        Some(())
+        ["release", ..] => {
+            let held = state().held.remove(&name)?;
+            tokio::spawn(release(name, held));
+        }
+        ["cancel", ..] => {
+            let task = state().tasks.remove(&name)?;
+            task.abort();
+            let is_cancelled = task.await.is_err_and(|error| error.is_cancelled());
+            println!("{name} {}", if is_cancelled { "cancelled" } else { "too-late" });
+        }
+        ["run", _, _, mode, key, ..] => {
+            let lock = configured!(lock(&client()?, mode, key)?, options);
+            tokio::spawn(run(name, lock, time(&options, "work")?));
+        }
+        ["await", _, _, key] => {
+            let latch = client()?.latch(key);
+            tokio::spawn(async move {
+                let opened = latch.wait().await.map(|()| "open".to_owned());
+                println!("{name} {}", opened.unwrap_or_else(|error| failed(&error)));
+            });
+        }
+        ["waiters", _, _, count, key] => {
+            let count = count.parse().ok()?;
+            tokio::spawn(waiters(name, client()?, count, key.to_owned()));
+        }
+        ["close", ..] => {
+            let client = state().clients.remove(&name)?;
+            let closed = client.close().await;
+            println!("{name} {}", if closed.is_ok() { "closed" } else { "failed UNAVAILABLE" });
+        }
+        ["suspend"] if cfg!(feature = "suspend") => println!("driver ready"),
+        ["quit"] => std::process::exit(0),
+        _ => println!("{name} unsupported {}", words[0]),
     }
+    Some(())
 }
 
 #[tokio::main(worker_threads = 2)]
 async fn main() {
-    let driver = Driver::default();
     let (sender, mut lines) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || {
         std::io::stdin().lock().lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
     });
     while let Some(line) = lines.recv().await {
-        if line == "quit" {
-            break;
-        }
-        if driver.command(&line).await.is_none() {
+        if command(&line).await.is_none() {
             println!("driver failed to understand: {line}");
         }
     }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     io::{BufRead, BufReader, PipeReader, PipeWriter, Write as _, pipe},
     path::Path,
     process::Command,
@@ -10,12 +11,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dlock_testing::{Guarded, WallClock};
+use dlock_testing::{Guarded, WallClock, wait_until};
 
 use crate::pattern::matches;
 
 /// Lines of the log that a failed scene shows.
-const SHOWN: usize = 30;
+const SHOWN: usize = 40;
 
 /// What the driver said about one subject (a task, a client), and was not asked about yet.
 #[derive(Debug, Default)]
@@ -215,9 +216,14 @@ impl Driver {
         Ok(())
     }
 
-    /// SIGSTOP.
+    /// SIGSTOP; returns when it has stopped.
     pub fn stop(&mut self) {
         self.process.freeze();
+        let stat = format!("/proc/{}/stat", self.process.id());
+        wait_until("the driver to stop", || {
+            let stat = fs::read_to_string(&stat).unwrap_or_default();
+            stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" T"))
+        });
     }
 
     /// SIGCONT.

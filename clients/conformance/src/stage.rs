@@ -230,6 +230,8 @@ impl Stage {
                     let why = format!("the client believes in {token}; the server has: {known}");
                     return Err(Stop::Failed(why));
                 }
+                // It has to stay lost.
+                self.driver.never("", "", end.min(after(20 * PAUSE)))?;
             }
             self.driver.never("", "", after(PAUSE))?;
         }

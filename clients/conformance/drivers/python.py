@@ -1,0 +1,260 @@
+"""The driver of the Python client, for threads and with --asyncio for asyncio. README.md describes the protocol."""
+
+import asyncio
+import os
+import queue
+import signal
+import sys
+import threading
+from urllib.parse import urlparse
+
+import redis.asyncio.cluster
+import redis.asyncio.sentinel
+import redis.cluster
+import redis.sentinel
+from redis_dlock import AsyncDLock, Deadlock, DLock, LockLost, NotAcquired, Refused, ReleaseUnknown, Replaced, Unavailable
+
+METHODS = {"lock": "lock", "fair": "fair_lock", "read": "read_lock", "write": "write_lock", "semaphore": "semaphore",
+           "multi": "multi_lock", "any": "any_lock"}
+SETTINGS = {"lease": "lease", "queue": "queue", "retry-for": "retry_for", "response-timeout": "response_timeout",
+            "wait": "timeout", "max-hold": "max_hold"}
+CODES = {Deadlock: "DEADLOCK", Replaced: "REPLACED", Unavailable: "UNAVAILABLE"}
+
+
+def say(*words):
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
+
+
+def token(hold):
+    return ",".join(map(str, hold.tokens.values()))
+
+
+def failure(error):
+    """The event for an exception."""
+    for kind, event in ((NotAcquired, "not-acquired"), (LockLost, "was-lost"), (ReleaseUnknown, "unknown")):
+        if isinstance(error, kind):
+            return event
+    if isinstance(error, Refused):
+        return f"failed {error.code}"
+    return f"failed {CODES.get(type(error), 'CLOSED' if 'closed' in str(error) else type(error).__name__.upper())}"
+
+
+def connect(url, root):
+    """A client of redis-py for one server, a cluster or Sentinels."""
+    parts = urlparse(url)
+    if parts.scheme == "redis":
+        return root.Redis.from_url(url)
+    hosts = [(host, int(port)) for host, port in (pair.split(":") for pair in parts.netloc.split(","))]
+    if parts.scheme == "redis-cluster":
+        nodes = [root.cluster.ClusterNode(*host) for host in hosts]
+        return root.cluster.RedisCluster(startup_nodes=nodes, socket_timeout=2)
+    return root.sentinel.Sentinel(hosts, socket_timeout=1).master_for(parts.path[1:], socket_timeout=2)
+
+
+class Driver:
+    """What threads and asyncio share."""
+
+    def __init__(self):
+        self.locks, self.holds = {}, {}
+
+    def opened(self, name, url, options, make, root):
+        settings = {SETTINGS[option]: int(value) / 1000 for option, value in options.items()}
+        self.locks[name] = make(connect(url, root), **settings)
+        return self.locks[name].client.ping()
+
+    def handle(self, name, client, mode, key, options):
+        """The lock that a command is about; None if there is no such thing."""
+        settings = {SETTINGS[option]: int(value) / 1000 for option, value in options.items() if option in SETTINGS}
+        settings.update({"owner": options["owner"]} if "owner" in options else {})
+        settings.update({"limit": int(options["limit"])} if "limit" in options else {})
+        unknown = [option for option in options if option not in (*SETTINGS, "owner", "limit", "work")]
+        unknown += [mode] if mode not in METHODS else []
+        if unknown:
+            return say(name, "unsupported", *unknown)
+        key = key.split(",") if mode in ("multi", "any") else key
+        return getattr(self.locks[client], METHODS[mode])(key, **settings)
+
+    def command(self, line):
+        verb, *words = line.split(" ")
+        name = words.pop(0) if words else "driver"
+        options = dict(word.split("=", 1) for word in words if "=" in word)
+        if verb == "suspend":
+            say("driver", "ready")
+        elif verb == "open":
+            self.start(name, self.open, words[0], options)
+        elif verb == "check":
+            say(name, "is", "lost" if self.holds[name].lost.is_set() else "held")
+        elif verb == "release":
+            self.start(name, self.release, self.holds.pop(name))
+        elif verb in ("acquire", "run"):
+            handle = self.handle(name, *words[:3], options)
+            if handle is not None:
+                self.start(name, *((self.acquire, handle) if verb == "acquire" else (self.run, handle, options["work"])))
+        elif verb == "await":
+            self.start(name, self.open_latch, self.locks[words[0]].latch(words[1]))
+        elif verb == "close":
+            self.start(name, self.close, self.locks.pop(name))
+        elif verb == "cancel":
+            self.cancel(name)
+        elif verb == "fork":
+            if os.fork() == 0:
+                say(name, "child-lost" if self.holds[name].lost.is_set() else "child-held")
+                os._exit(0)
+        elif verb == "waiters" and hasattr(self, verb):
+            self.start(name, self.waiters, self.locks[words[0]], int(words[1]), words[2])
+        else:
+            say(name, "unsupported", verb)
+
+
+class Threads(Driver):
+    """A thread for each command. One acquire runs in the main thread: only there Python interrupts a wait."""
+
+    def main(self):
+        self.queue, self.on_main = queue.SimpleQueue(), None
+        threading.Thread(target=self.read, daemon=True).start()
+        while True:
+            name, work, arguments = self.queue.get()
+            if name is None:
+                return
+            self.work(name, work, arguments)
+            self.on_main = None
+
+    def read(self):
+        for line in sys.stdin:
+            if line.strip() == "quit":
+                break
+            self.command(line.strip())
+        self.queue.put((None, None, None))
+
+    def start(self, name, work, *arguments):
+        if work == self.acquire and self.on_main is None:
+            self.on_main = name
+            self.queue.put((name, work, arguments))
+        else:
+            threading.Thread(target=self.work, args=(name, work, arguments), daemon=True).start()
+
+    def work(self, name, work, arguments):
+        try:
+            work(name, *arguments)
+        except KeyboardInterrupt:
+            say(name, "cancelled")
+        except Exception as error:
+            say(name, failure(error))
+
+    def open(self, name, url, options):
+        self.opened(name, url, options, DLock, redis)
+        say(name, "opened")
+
+    def acquire(self, name, lock):
+        hold = self.holds[name] = lock.acquire()
+        say(name, "granted", token(hold))
+        self.start(name, self.watch, hold)
+
+    def watch(self, name, hold):
+        hold.lost.wait()
+        if self.holds.get(name) is hold:
+            say(name, "lost")
+
+    def cancel(self, name):
+        if self.on_main == name:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        else:
+            say(name, "unsupported", "cancel")
+
+    def release(self, name, hold):
+        hold.release()
+        say(name, "released")
+
+    def run(self, name, lock, work):
+        try:
+            with lock as hold:
+                say(name, "granted", token(hold))
+                hold.lost.wait(int(work) / 1000)
+                hold.check()
+            say(name, "finished")
+        except LockLost:
+            say(name, "lost")
+
+    def open_latch(self, name, latch):
+        say(name, "open" if latch.wait() else "failed")
+
+    def close(self, name, locks):
+        locks.close()
+        say(name, "closed")
+
+
+class Tasks(Driver):
+    """A task for each command."""
+
+    async def main(self):
+        self.tasks, lines, loop = {}, asyncio.Queue(), asyncio.get_running_loop()
+
+        def read():
+            for line in sys.stdin:
+                loop.call_soon_threadsafe(lines.put_nowait, line.strip())
+            os._exit(0)
+        threading.Thread(target=read, daemon=True).start()
+        while True:
+            line = await lines.get()
+            if line == "quit":
+                os._exit(0)
+            self.command(line)
+
+    def start(self, name, work, *arguments):
+        self.tasks[name, work] = asyncio.ensure_future(self.work(name, work, arguments))
+
+    async def work(self, name, work, arguments):
+        try:
+            await work(name, *arguments)
+        except Exception as error:
+            say(name, failure(error))
+
+    async def open(self, name, url, options):
+        await self.opened(name, url, options, AsyncDLock, redis.asyncio)
+        say(name, "opened")
+
+    async def acquire(self, name, lock):
+        hold = self.holds[name] = await lock.acquire()
+        say(name, "granted", token(hold))
+        self.start(name, self.watch, hold)
+
+    async def watch(self, name, hold):
+        await hold.lost
+        if self.holds.get(name) is hold:
+            say(name, "lost")
+
+    def cancel(self, name):
+        task = self.tasks[name, self.acquire]
+        task.add_done_callback(lambda task: say(name, "cancelled") if task.cancelled() else None)
+        task.cancel()
+
+    async def release(self, name, hold):
+        await hold.release()
+        say(name, "released")
+
+    async def run(self, name, lock, work):
+        try:
+            async with lock as hold:
+                say(name, "granted", token(hold))
+                await asyncio.sleep(int(work) / 1000)
+            say(name, "finished")
+        except LockLost:
+            say(name, "lost")
+
+    async def waiters(self, name, locks, count, key):
+        async def one():
+            await (await locks.lock(key).acquire()).release()
+        await asyncio.gather(*(one() for _ in range(count)))
+        say(name, "done")
+
+    async def open_latch(self, name, latch):
+        say(name, "open" if await latch.wait() else "failed")
+
+    async def close(self, name, locks):
+        await locks.close()
+        say(name, "closed")
+
+
+if __name__ == "__main__":
+    asyncio.run(Tasks().main()) if "--asyncio" in sys.argv else Threads().main()
