@@ -14,8 +14,8 @@ import redis.cluster
 import redis.sentinel
 from redis_dlock import AsyncDLock, Deadlock, DLock, LockLost, NotAcquired, Refused, ReleaseUnknown, Replaced, Unavailable
 
-METHODS = {"lock": "lock", "fair": "fair_lock", "read": "read_lock", "write": "write_lock", "semaphore": "semaphore",
-           "multi": "multi_lock", "any": "any_lock"}
+METHODS = {"lock": "lock", "semaphore": "semaphore",
+           **{mode: f"{mode}_lock" for mode in ("fair", "read", "write", "multi", "any")}}
 SETTINGS = {"lease": "lease", "queue": "queue", "retry-for": "retry_for", "response-timeout": "response_timeout",
             "wait": "timeout", "max-hold": "max_hold"}
 CODES = {Deadlock: "DEADLOCK", Replaced: "REPLACED", Unavailable: "UNAVAILABLE"}
@@ -35,9 +35,8 @@ def failure(error):
     for kind, event in ((NotAcquired, "not-acquired"), (LockLost, "was-lost"), (ReleaseUnknown, "unknown")):
         if isinstance(error, kind):
             return event
-    if isinstance(error, Refused):
-        return f"failed {error.code}"
-    return f"failed {CODES.get(type(error), 'CLOSED' if 'closed' in str(error) else type(error).__name__.upper())}"
+    code = "CLOSED" if "closed" in str(error) else type(error).__name__.upper()
+    return f"failed {error.code if isinstance(error, Refused) else CODES.get(type(error), code)}"
 
 
 def connect(url, root):
@@ -47,8 +46,7 @@ def connect(url, root):
         return root.Redis.from_url(url)
     hosts = [(host, int(port)) for host, port in (pair.split(":") for pair in parts.netloc.split(","))]
     if parts.scheme == "redis-cluster":
-        nodes = [root.cluster.ClusterNode(*host) for host in hosts]
-        return root.cluster.RedisCluster(startup_nodes=nodes, socket_timeout=2)
+        return root.cluster.RedisCluster(startup_nodes=[root.cluster.ClusterNode(*host) for host in hosts])
     return root.sentinel.Sentinel(hosts, socket_timeout=1).master_for(parts.path[1:], socket_timeout=2)
 
 
@@ -68,8 +66,7 @@ class Driver:
         settings = {SETTINGS[option]: int(value) / 1000 for option, value in options.items() if option in SETTINGS}
         settings.update({"owner": options["owner"]} if "owner" in options else {})
         settings.update({"limit": int(options["limit"])} if "limit" in options else {})
-        unknown = [option for option in options if option not in (*SETTINGS, "owner", "limit", "work")]
-        unknown += [mode] if mode not in METHODS else []
+        unknown = {*options, mode} - {*SETTINGS, "owner", "limit", "work", *METHODS}
         if unknown:
             return say(name, "unsupported", *unknown)
         key = key.split(",") if mode in ("multi", "any") else key
@@ -79,7 +76,9 @@ class Driver:
         verb, *words = line.split(" ")
         name = words.pop(0) if words else "driver"
         options = dict(word.split("=", 1) for word in words if "=" in word)
-        if verb == "suspend":
+        if verb == "quit":
+            os._exit(0)
+        elif verb == "suspend":
             say("driver", "ready")
         elif verb == "open":
             self.start(name, self.open, words[0], options)
@@ -111,21 +110,16 @@ class Threads(Driver):
     """A thread for each command. One acquire runs in the main thread: only there Python interrupts a wait."""
 
     def main(self):
-        self.queue, self.on_main = queue.SimpleQueue(), None
+        self.queue, self.on_main = queue.SimpleQueue(), None  # the task that runs in this thread
         threading.Thread(target=self.read, daemon=True).start()
         while True:
-            name, work, arguments = self.queue.get()
-            if name is None:
-                return
-            self.work(name, work, arguments)
+            self.work(*self.queue.get())
             self.on_main = None
 
     def read(self):
         for line in sys.stdin:
-            if line.strip() == "quit":
-                break
             self.command(line.strip())
-        self.queue.put((None, None, None))
+        os._exit(0)
 
     def start(self, name, work, *arguments):
         if work == self.acquire and self.on_main is None:
@@ -189,17 +183,13 @@ class Tasks(Driver):
 
     async def main(self):
         self.tasks, lines, loop = {}, asyncio.Queue(), asyncio.get_running_loop()
-
         def read():
             for line in sys.stdin:
                 loop.call_soon_threadsafe(lines.put_nowait, line.strip())
             os._exit(0)
         threading.Thread(target=read, daemon=True).start()
         while True:
-            line = await lines.get()
-            if line == "quit":
-                os._exit(0)
-            self.command(line)
+            self.command(await lines.get())
 
     def start(self, name, work, *arguments):
         self.tasks[name, work] = asyncio.ensure_future(self.work(name, work, arguments))
