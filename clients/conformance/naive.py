@@ -24,7 +24,7 @@ if TRAP is not None and TRAP not in TRAPS:
 
 
 def now():
-    """Seconds of a clock that goes on while the machine sleeps, and that nobody sets."""
+    """Seconds of a clock that goes on while the machine sleeps, and that no one sets."""
     if TRAP == "wall-clock-lease":
         return time.time()
     return time.clock_gettime(time.CLOCK_MONOTONIC if TRAP == "monotonic-lease" else time.CLOCK_BOOTTIME)

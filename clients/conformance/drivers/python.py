@@ -12,13 +12,13 @@ import redis.asyncio.cluster
 import redis.asyncio.sentinel
 import redis.cluster
 import redis.sentinel
-from redis_dlock import AsyncDLock, Deadlock, DLock, LockLost, NotAcquired, Refused, ReleaseUnknown, Replaced, Unavailable
+from redis_dlock import AsyncDLock, DLock, LockLost, NotAcquired, Refused, ReleaseUnknown, errors
 
 METHODS = {"lock": "lock", "semaphore": "semaphore",
            **{mode: f"{mode}_lock" for mode in ("fair", "read", "write", "multi", "any")}}
 SETTINGS = {"lease": "lease", "queue": "queue", "retry-for": "retry_for", "response-timeout": "response_timeout",
             "wait": "timeout", "max-hold": "max_hold"}
-CODES = {Deadlock: "DEADLOCK", Replaced: "REPLACED", Unavailable: "UNAVAILABLE"}
+CODES = {errors.Deadlock: "DEADLOCK", errors.Replaced: "REPLACED", errors.Unavailable: "UNAVAILABLE"}
 
 
 def say(*words):
@@ -64,8 +64,7 @@ class Driver:
     def handle(self, name, client, mode, key, options):
         """The lock that a command is about; None if there is no such thing."""
         settings = {SETTINGS[option]: int(value) / 1000 for option, value in options.items() if option in SETTINGS}
-        settings.update({"owner": options["owner"]} if "owner" in options else {})
-        settings.update({"limit": int(options["limit"])} if "limit" in options else {})
+        settings.update({of: kind(options[of]) for of, kind in (("owner", str), ("limit", int)) if of in options})
         unknown = {*options, mode} - {*SETTINGS, "owner", "limit", "work", *METHODS}
         if unknown:
             return say(name, "unsupported", *unknown)
@@ -89,7 +88,8 @@ class Driver:
         elif verb in ("acquire", "run"):
             handle = self.handle(name, *words[:3], options)
             if handle is not None:
-                self.start(name, *((self.acquire, handle) if verb == "acquire" else (self.run, handle, options["work"])))
+                work = (self.acquire, handle) if verb == "acquire" else (self.run, handle, options["work"])
+                self.start(name, *work)
         elif verb == "await":
             self.start(name, self.open_latch, self.locks[words[0]].latch(words[1]))
         elif verb == "close":

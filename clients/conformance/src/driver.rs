@@ -210,7 +210,7 @@ impl Driver {
         for (subject, said) in &state.said {
             let unread = said.events.iter().find(|(_, words)| !(said.is_over && words == "lost"));
             if let Some((_, words)) = unread {
-                return Err(Stop::Failed(format!("nobody expected `{subject} {words}`")));
+                return Err(Stop::Failed(format!("no step expects `{subject} {words}`")));
             }
         }
         Ok(())
