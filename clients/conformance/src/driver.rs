@@ -75,6 +75,8 @@ pub enum Stop {
     Failed(String),
     /// The client has no such feature: the scene does not count.
     Unsupported(String),
+    /// The kit could not go on: a server did not start, or ended.
+    Kit(String),
 }
 
 impl From<String> for Stop {

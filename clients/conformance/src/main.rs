@@ -89,10 +89,11 @@ fn main() -> ExitCode {
     let [bad, skipped] = [AtomicUsize::new(0), AtomicUsize::new(0)];
     let binary = options.server.as_deref().map_or_else(Binary::default, Binary::named);
     run_all(jobs, &binary, options.jobs.unwrap_or(6), |driver, outcome: &Outcome| {
-        let is_bad = if options.traps { !outcome.is_failed() } else { outcome.is_failed() };
+        let is_fine = outcome.is_ok() || outcome.is_skipped();
+        let is_bad = if options.traps { !outcome.is_failed() } else { !is_fine };
         if is_bad {
             bad.fetch_add(1, Ordering::Relaxed);
-        } else if !outcome.is_ok() && !options.traps {
+        } else if outcome.is_skipped() && !options.traps {
             skipped.fetch_add(1, Ordering::Relaxed);
         }
         if options.traps {

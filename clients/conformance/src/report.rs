@@ -1,6 +1,7 @@
 //! Runs many scenes, several at a time, and says how each ended.
 
 use std::{
+    any::Any,
     fs,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
@@ -62,7 +63,7 @@ impl Outcome {
             Err(Halt { why: Stop::Unsupported(what), .. }) => {
                 format!("skipped  {name}: the driver has no {what}")
             }
-            Err(Halt { at, why: Stop::Failed(why), log }) => {
+            Err(Halt { at, why: Stop::Failed(why) | Stop::Kit(why), log }) => {
                 let file = place.split(':').next().unwrap_or_default();
                 let step = match at {
                     Some((line, text)) => format!("{file}:{line}: {text}"),
@@ -76,6 +77,11 @@ impl Outcome {
     /// Whether the client failed.
     pub fn is_failed(&self) -> bool {
         matches!(self.result, Err(Halt { why: Stop::Failed(_), .. }))
+    }
+
+    /// Whether the scene was skipped.
+    pub fn is_skipped(&self) -> bool {
+        matches!(self.result, Err(Halt { why: Stop::Unsupported(_), .. }))
     }
 
     /// Whether the client passed.
@@ -108,15 +114,23 @@ fn next(queue: &Mutex<Vec<Job>>) -> Option<Job> {
     queue.lock().unwrap_or_else(PoisonError::into_inner).pop()
 }
 
-/// The harness stops a test by a panic: that is a failure here.
+/// The harness stops a test by a panic.
 fn run_one(job: Job, binary: &Binary) -> Outcome {
     let start = Instant::now();
-    let ran = catch_unwind(AssertUnwindSafe(|| stage::run(&job.scene, binary, &job.driver)));
+    let run = || catch_unwind(AssertUnwindSafe(|| stage::run(&job.scene, binary, &job.driver)));
+    let mut ran = run();
+    // Another process took a port that was free.
+    if ran.as_ref().is_err_and(|panic| text_of(panic.as_ref()).contains("AddrInUse")) {
+        ran = run();
+    }
     let result = ran.unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        let why = Stop::Failed(text.unwrap_or_default());
+        let why = Stop::Kit(text_of(panic.as_ref()).to_owned());
         Err(Halt { at: None, why, log: String::new() })
     });
     Outcome { scene: job.scene, result, took: start.elapsed() }
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default()
 }

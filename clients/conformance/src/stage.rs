@@ -82,6 +82,10 @@ impl Stage {
             if let Step::EachByte { way, body } = &line.step {
                 self.each_byte(line, *way, body)?;
             } else {
+                let words = ["proxy", "server", "driver", "failover", "move", "wait", "cut"];
+                if words.iter().any(|word| line.text.starts_with(word)) {
+                    self.driver.note('$', &line.text);
+                }
                 self.step(&line.step).map_err(|why| self.halt(Some(line), why))?;
             }
             self.before = Instant::now();
