@@ -199,9 +199,7 @@ class Task:
                 slice_ms = 60000
             if self.end is not None:
                 slice_ms = int(min(slice_ms, max(1, (self.end - now()) * 1000)))
-            waits = [] if self.tries_once else ["BLOCK", slice_ms, "QUEUE", self.client.queue]
-            if TRAP == "polls":
-                waits = []
+            waits = [] if self.tries_once or TRAP == "polls" else ["BLOCK", slice_ms, "QUEUE", self.client.queue]
             if TRAP in ("trust-messages", "messages-only") and not self.tries_once:
                 waits = ["QUEUE", self.client.queue, "NOTIFY", "dlock:notify:naive"]
                 listener = self.listen()
@@ -254,8 +252,6 @@ class Task:
                 self.client.repeat(["DLOCK.RENEW", self.key, self.owner, "PX", self.lease, "TOKEN", token])
             except Refusal:
                 return False
-        if TRAP == "lease-after-reply":
-            sent = now()
         self.count_from(sent)
         return True
 
@@ -442,17 +438,11 @@ class Driver:
             say(name, "unsupported", verb)
 
 
-def main():
-    driver = Driver()
-    for line in sys.stdin:
-        line = line.strip()
-        if line == "quit":
-            break
-        if line == "suspend":
-            say("driver", "ready")
-        else:
-            driver.command(line)
-
-
-if __name__ == "__main__":
-    main()
+driver = Driver()
+for command in sys.stdin:
+    if command.strip() == "quit":
+        break
+    if command.strip() == "suspend":
+        say("driver", "ready")
+    else:
+        driver.command(command.strip())
