@@ -267,13 +267,11 @@ class AsyncEngine(Base[L]):
     async def close(self) -> None:
         """Releases all holds, and ends the tasks. The client stays open: it is the caller's."""
         self._is_closed = True
-        for state in self._registry.all():
-            self._registry.remove(state)
-            state.lose("closed")
-            try:
-                await self._run(release(state, self._settings))
-            except Exception as error:
-                log.debug("%s", error)
+        try:
+            for batch in self._registry.close():
+                await self._io.run(batch)
+        except Exception as error:  # no server answers: what is held ends with its lease
+            log.debug("%s", error)
         for waiter in list(self._waiters.values()):
             waiter.wake(None)
         await asyncio.sleep(0)  # they leave their queues, in tasks

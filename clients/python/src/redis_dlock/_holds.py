@@ -7,7 +7,7 @@ import os
 from typing import Any, Callable, Optional
 
 from ._clock import now
-from ._requests import Batch, Message, Part, Request, Target, log
+from ._requests import Batch, Message, Part, Request, Target, log, new_id
 from .errors import LockLost, ServerError
 
 #: Clocks of two machines run at different rates: a lease counts for less than its time here.
@@ -152,6 +152,16 @@ class Registry:
         """Asks the server about all holds, with the next renewals: they may have ended."""
         for hold in self.all():
             hold.renew_at = 0.0
+
+    def close(self) -> list[Batch]:
+        """Loses all holds. Returns their releases, of at most 1,000 holds each."""
+        holds, self._holds = self.all(), {}
+        for hold in holds:
+            hold.lose("closed")
+            hold.release_id, hold.outcome = new_id(), LockLost(hold.keys, "closed")
+        some = [holds[first : first + 1000] for first in range(0, len(holds), 1000)]
+        return [Batch([hold.request.release(part, hold.release_id or "") for hold in of_one for part in hold.parts],
+                      of_one[0].keys[0]) for of_one in some]
 
     def hear(self, message: Message) -> None:
         """A message with the id of a hold's request, and its token, is the server's: nobody else knows both."""

@@ -231,9 +231,10 @@ def release(state: HoldState, settings: Settings, done: bool = False) -> Program
     # Several copies of a request share its id, so a second one finds what the first one did.
     waiting = [state.request.release(part, reqid, done) for part in state.parts]
     patience, copies, is_lost, is_unknown = _Patience(settings.retry_for), 0, False, False
+    first: Optional[Batch] = None  # the first copy that the server may have looked at
     while waiting:
         batch = Batch(waiting, state.keys[0])
-        copies += 1
+        copies, first = copies + 1, first or batch
         try:
             replies = yield batch
         except Disconnected as error:
@@ -252,7 +253,7 @@ def release(state: HoldState, settings: Settings, done: bool = False) -> Program
                 waiting.append(command)
             elif code in ("NOTHELD", "WRONGTYPE", "SPENT"):
                 is_first = copies == (2 if code == "SPENT" else 1)
-                if is_first and batch.is_certain and now() < state.until:
+                if is_first and first.is_certain and now() < state.until:
                     is_lost = True
                 else:
                     is_unknown = True
@@ -260,7 +261,7 @@ def release(state: HoldState, settings: Settings, done: bool = False) -> Program
                 state.outcome = for_user(reply)
                 raise state.outcome
         if waiting:
-            copies -= 1  # refused without a look at the hold
+            copies, first = copies - 1, None if copies == 1 else first  # refused without a look at the hold
             yield patience.pause(ServerError("", "the server cannot decide now"))
     state.outcome = None
     if known is not None or is_lost:

@@ -193,13 +193,11 @@ class Engine(Base[L]):
     def close(self) -> None:
         """Releases all holds, and ends both threads. The client stays open: it is the caller's."""
         self._is_closed = True
-        for state in self._registry.all():
-            self._registry.remove(state)
-            state.lose("closed")
-            try:
-                self._run(release(state, self._settings))
-            except Exception as error:
-                log.debug("%s", error)
+        try:
+            for batch in self._registry.close():
+                self._io.run(batch)
+        except Exception as error:  # no server answers: what is held ends with its lease
+            log.debug("%s", error)
         self._notify()
         for waiter in list(self._waiters.values()):
             waiter.wake(None)
@@ -209,7 +207,7 @@ class Engine(Base[L]):
                 self._io.run(Batch([["PUBLISH", self._channel, "closed"]], self._channel))
             except Exception as error:
                 log.debug("%s", error)
-            listener.join(1.5)
+            listener.join(1.1)
         self._io.clear()
 
     # Programs.
