@@ -9,9 +9,9 @@ import threading
 from urllib.parse import urlparse
 
 import redis.asyncio.cluster
+import redis.asyncio.retry
 import redis.asyncio.sentinel
-import redis.cluster
-import redis.sentinel
+from redis.backoff import NoBackoff
 from redis_dlock import AsyncDLock, DLock, LockLost, NotAcquired, Refused, ReleaseUnknown, errors
 
 METHODS = {"lock": "lock", "semaphore": "semaphore",
@@ -22,7 +22,7 @@ CODES = {errors.Deadlock: "DEADLOCK", errors.Replaced: "REPLACED", errors.Unavai
 
 
 def say(*words):
-    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.write(" ".join(map(str, words)) + "\n")  # one write: other threads say something, too
     sys.stdout.flush()
 
 
@@ -39,11 +39,12 @@ def failure(error):
     return f"failed {error.code if isinstance(error, Refused) else CODES.get(type(error), code)}"
 
 
-def connect(url, root):
-    """A client of redis-py for one server, a cluster or Sentinels."""
+def connect(url, root, limit):
+    """A client of redis-py for one server, a cluster or Sentinels. Its own limits hold for new connections."""
     parts = urlparse(url)
     if parts.scheme == "redis":
-        return root.Redis.from_url(url)
+        limits = {"socket_timeout": limit, "retry": root.retry.Retry(NoBackoff(), 0)} if limit else {}
+        return root.Redis.from_url(url, **limits)
     hosts = [(host, int(port)) for host, port in (pair.split(":") for pair in parts.netloc.split(","))]
     if parts.scheme == "redis-cluster":
         return root.cluster.RedisCluster(startup_nodes=[root.cluster.ClusterNode(*host) for host in hosts])
@@ -58,7 +59,7 @@ class Driver:
 
     def opened(self, name, url, options, make, root):
         settings = {SETTINGS[option]: int(value) / 1000 for option, value in options.items()}
-        self.locks[name] = make(connect(url, root), **settings)
+        self.locks[name] = make(connect(url, root, settings.get("response_timeout")), **settings)
         return self.locks[name].client.ping()
 
     def handle(self, name, client, mode, key, options):
