@@ -120,3 +120,20 @@ fn a_wait_that_a_rename_made_hopeless_ends_after_the_recheck() {
     ",
     );
 }
+
+#[test]
+fn two_owners_in_front_of_each_other_are_found_if_nobody_waits_behind_them() {
+    run_here(
+        "
+          0  set deadlock-detection 0
+          0  c9  ACQUIRE k Z                         => t1
+          0  c9  ACQUIRE l Z                         => t2
+          1  c1  ACQUIRE k A QUEUE 60000             => null
+          1  c2  ACQUIRE k B QUEUE 60000             => null
+          2  c2  ACQUIRE l B QUEUE 60000             => null
+          3  c1  ACQUIRE l A QUEUE 60000             => null
+         10  set deadlock-detection 1
+         11  tick                                    => dlock:notify:A: deadlock 0 - 1 A l
+    ",
+    );
+}

@@ -37,6 +37,19 @@ fn the_first_waiter_with_limit_makes_it_again() {
 }
 
 #[test]
+fn a_place_without_a_connection_makes_no_semaphore() {
+    run("
+          0  c1  INIT s 1                        => 1
+          0  c1  ACQUIRE s A                     => p1
+          1  c2  ACQUIRE s B LIMIT 7 QUEUE 1000  => null
+          2  c3  ACQUIRE s C LIMIT 2 BLOCK 0     => parked
+          3  gone c2
+          4  del s                               => c3 gets p3
+          5  c1  INFO s                          => capacity 2 available 1 leased 1 taken 0 waiters 1
+    ");
+}
+
+#[test]
 fn in_a_cluster_waiters_of_a_lost_key_are_sent_away() {
     run("
           0  set cluster 1
