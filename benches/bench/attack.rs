@@ -20,7 +20,10 @@ use crate::{
 /// Length of a round on each server.
 const TIME: Duration = Duration::from_secs(20);
 
-const ROUNDS: usize = 5;
+/// Rounds on each server; `DLOCK_ROUNDS` overrides it.
+fn rounds() -> usize {
+    std::env::var("DLOCK_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(5)
+}
 
 const ATTACKERS: usize = 16;
 
@@ -146,16 +149,19 @@ fn chain(at: &mut Attacker<'_>) {
     at.wire.run(&Batch::of(&call, b":"));
 }
 
-/// All permits of one owner, each with a request id; then as many that expire together.
+/// All permits of one owner, each with a request id; then as many of another semaphore that expire together.
 fn permits(at: &mut Attacker<'_>) {
-    let key = at.key.clone();
+    let (key, other) = (at.key.clone(), format!("{}:other", at.key));
     at.once(&["DSEM.INIT", &key, "200000"], b":1");
+    at.once(&["DSEM.INIT", &other, "200000"], b":1");
     at.each(MANY, &PERMIT, |key, n| {
         words(&["DSEM.ACQUIRE", key, "one", "PX", LONG_MS, "REQID", &n.to_string()])
     });
-    at.each(MANY, &PERMIT, |key, n| words(&["DSEM.ACQUIRE", key, &owner(key, n), "PX", "1000"]));
+    at.each(MANY, &PERMIT, |key, n| {
+        words(&["DSEM.ACQUIRE", &format!("{key}:other"), &owner(key, n), "PX", "1000"])
+    });
     thread::sleep(Duration::from_secs(1));
-    at.once(&["UNLINK", &key], b":1");
+    at.once(&["UNLINK", &key, &other], b":2");
 }
 
 /// One call waits for [`WIDE`] keys, then its connection closes.
@@ -169,7 +175,11 @@ fn wide_call(at: &mut Attacker<'_>) {
     call.extend(words(&[&waiter, "PX", LONG_MS, "BLOCK", WAIT_MS]));
     let mut one = Wire::connect(at.server);
     one.send(&Batch::of(&call, b""));
-    while at.server.cmd(&["DLOCK.POSITION", &name(WIDE / 2), &waiter]).is_null() {
+    // On a busy machine the wait may end before this sees it.
+    let end = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < end
+        && at.server.cmd(&["DLOCK.POSITION", &name(WIDE / 2), &waiter]).is_null()
+    {
         thread::sleep(Duration::from_millis(1));
     }
     one.close(Shutdown::Both);
@@ -344,7 +354,7 @@ pub fn run() -> Table {
     let is_wanted = |name: &str| only.split('|').any(|part| name.contains(part));
     let wanted: Vec<_> = DEEDS.into_iter().filter(|(name, _)| is_wanted(name)).collect();
     let deeds: Vec<Deed> = wanted.iter().map(|&(_, deed)| deed).collect();
-    let rounds: Vec<[Attack; 2]> = (0..ROUNDS)
+    let rounds: Vec<[Attack; 2]> = (0..rounds())
         .map(|_| {
             let ours = Server::with(&settings).release().start();
             let ours = attack(&ours, &deeds, OURS);
@@ -359,11 +369,12 @@ pub fn run() -> Table {
         "A victim while sixteen connections send their worst load",
         format!(
             "The victim takes and releases a lock of its own every 5 ms (plain server: SET NX, DEL); a turn counts \
-             from when it was due. {ROUNDS} rounds of {} s; sixteen connections repeat one of these each, with {MANY} \
+             from when it was due. {} rounds of {} s; sixteen connections repeat one of these each, with {MANY} \
              holds or waiters of a key, {AT_ONCE} commands in one write: {}. The plain server: sixteen connections \
              that set and unlink {MANY} keys, and make hashes of {MANY} fields, rename, dump, restore and unlink them \
              ({} times). The threads of the attackers run at the lowest \
              priority, because on two cores they would delay the victim themselves.",
+            rounds.len(),
             TIME.as_secs(),
             counts.join(", "),
             rounds.iter().map(|round| round[1].done[0]).sum::<u64>(),

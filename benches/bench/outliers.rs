@@ -12,7 +12,8 @@ use crate::{
 };
 
 const SCALE: Scale = Scale {
-    sizes: [2_000, 20_000],
+    // A key has room for those and for a probe.
+    sizes: [990, 9_900],
     repeats: 50,
     rounds: 5,
     exponent: 0.25,

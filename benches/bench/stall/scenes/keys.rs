@@ -113,9 +113,12 @@ pub(super) fn plain_disconnects(server: &Server, meter: &Meter) {
     meter.watch(server, REST, || wires.iter().for_each(|wire| wire.close(Shutdown::Both)));
 }
 
+/// Bound holds of one connection.
+const BOUND: usize = 200_000;
+
 pub(super) fn bound_holds_go(server: &Server, meter: &Meter) {
     let mut wire = Wire::connect(server);
-    hold_each(&mut wire, WIDE, "0", |n| ("DLOCK.ACQUIRE", key(n), "o".to_owned()));
+    hold_each(&mut wire, BOUND, "0", |n| ("DLOCK.ACQUIRE", key(n), "o".to_owned()));
     meter.watch(server, REST, || wire.close(Shutdown::Both));
 }
 
@@ -162,8 +165,8 @@ fn expire_all(server: &Server, meter: &Meter) {
     });
 }
 
-/// Keys of one connection or call.
-const WIDE: usize = 200_000;
+/// Keys of one call.
+const WIDE: usize = 4_096;
 
 /// A blocked call for many keys, one of which is held.
 fn wide_call(server: &Server) -> (Wire, Wire) {

@@ -19,18 +19,18 @@ fn permit<W: AsRef<[u8]>>(call: &[W]) -> Batch {
 }
 
 /// A semaphore with permits that send messages and have ids.
-fn with_permits(server: &Server, call: impl Fn(usize) -> Vec<String>) -> Wire {
+fn with_permits(server: &Server, count: usize, call: impl Fn(usize) -> Vec<String>) -> Wire {
     let mut wire = Wire::connect(server);
     semaphore(&mut wire, "20000");
-    for first in (0..ON_ONE).step_by(AT_ONCE) {
-        let permits = (first..first + AT_ONCE).map(|n| permit(&call(n)));
+    for first in (0..count).step_by(AT_ONCE) {
+        let permits = (first..count.min(first + AT_ONCE)).map(|n| permit(&call(n)));
         wire.run(&permits.fold(Batch::default(), |all, one| all.and(&one)));
     }
     wire
 }
 
 fn of_many_owners(server: &Server) -> Wire {
-    with_permits(server, |n| whole(&["DSEM.ACQUIRE", "s", &owner(n)], LONG_MS, n))
+    with_permits(server, ON_ONE, |n| whole(&["DSEM.ACQUIRE", "s", &owner(n)], LONG_MS, n))
 }
 
 pub(super) fn resize(server: &Server, meter: &Meter) {
@@ -43,7 +43,7 @@ pub(super) fn resize(server: &Server, meter: &Meter) {
 
 /// Their leases end while the server refuses writes, so that a command is the first to find them.
 pub(super) fn lapsed(server: &Server, meter: &Meter) {
-    let mut wire = with_permits(server, |n| {
+    let mut wire = with_permits(server, ON_ONE, |n| {
         let mut call = whole(&["DSEM.ACQUIRE", "s", &owner(n)], LONG_MS, n);
         let lease = call.iter().position(|word| word == LONG_MS).expect("a lease");
         "5000".clone_into(&mut call[lease]);
@@ -58,12 +58,15 @@ pub(super) fn lapsed(server: &Server, meter: &Meter) {
 }
 
 pub(super) fn of_one_owner(server: &Server, meter: &Meter) {
-    let mut wire = with_permits(server, |n| whole(&["DSEM.ACQUIRE", "s", "one"], LONG_MS, n));
+    /// Their permits count against the limit of the key.
+    const CALLS: usize = 20;
+    let take = |n| whole(&["DSEM.ACQUIRE", "s", "one"], LONG_MS, n);
+    let mut wire = with_permits(server, ON_ONE - CALLS, take);
     meter.watch(server, Duration::from_millis(100), || {
-        for n in 0..20 {
-            wire.run(&permit(&whole(&["DSEM.ACQUIRE", "s", "one"], LONG_MS, ON_ONE + n)));
+        for n in 0..CALLS {
+            wire.run(&permit(&take(ON_ONE + n)));
         }
-        for _ in 0..20 {
+        for _ in 0..CALLS {
             once(&mut wire, &["DSEM.CANCEL", "s", "one"], b":0");
         }
     });

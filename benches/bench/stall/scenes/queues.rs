@@ -51,27 +51,28 @@ pub(super) fn skipped(server: &Server, meter: &Meter) {
     });
 }
 
-fn crowd(server: &Server) -> Wire {
+fn crowd(server: &Server, count: usize) -> Wire {
     let mut wire = Wire::connect(server);
     once(&mut wire, &["DLOCK.ACQUIRE", "busy", "holder", "PX", LONG_MS], b":");
-    wait_all(&mut wire, ON_ONE, "DLOCK.ACQUIRE", "busy", &[]);
+    wait_all(&mut wire, count, "DLOCK.ACQUIRE", "busy", &[]);
     wire
 }
 
 pub(super) fn set_over(server: &Server, meter: &Meter) {
-    let mut wire = crowd(server);
+    let mut wire = crowd(server, ON_ONE);
     meter.watch(server, REST, || once(&mut wire, &["SET", "busy", "x"], b"+OK"));
 }
 
 pub(super) fn delete_with_call_for_two(server: &Server, meter: &Meter) {
-    let (mut wire, mut caller) = (crowd(server), Wire::connect(server));
+    // The call for two is one of them.
+    let (mut wire, mut caller) = (crowd(server, ON_ONE - 1), Wire::connect(server));
     caller.send(&Batch::of(&["DLOCK.MACQUIRE", "2", "busy", "m", "wide", "BLOCK", "0"], b""));
     server.wait_blocked(1);
     meter.watch(server, REST, || once(&mut wire, &["DEL", "busy"], b":1"));
 }
 
 pub(super) fn position(server: &Server, meter: &Meter) {
-    let mut wire = crowd(server);
+    let mut wire = crowd(server, ON_ONE);
     meter.watch(server, Duration::from_millis(100), || {
         for _ in 0..20 {
             once(&mut wire, &["DLOCK.POSITION", "busy", &owner(ON_ONE - 1)], b":10000");
@@ -80,7 +81,8 @@ pub(super) fn position(server: &Server, meter: &Meter) {
 }
 
 pub(super) fn info_while_due(server: &Server, meter: &Meter) {
-    let _wire = crowd(server);
+    // The wait that ends is one of them.
+    let _wire = crowd(server, ON_ONE - 1);
     let mut other = Wire::connect(server);
     let mut batch = Batch::default();
     batch.push(&["DLOCK.ACQUIRE", "busy", "last", "BLOCK", "1"], b"");
