@@ -9,7 +9,6 @@ import threading
 from urllib.parse import urlparse
 
 import redis.asyncio.cluster
-import redis.asyncio.retry
 import redis.asyncio.sentinel
 from redis.backoff import NoBackoff
 from redis_dlock import AsyncDLock, DLock, LockLost, NotAcquired, Refused, ReleaseUnknown, errors
