@@ -239,6 +239,8 @@ async def test_cut_connections_keep_the_place(make, proxy, server, key):
     await api.until(lambda: server.waiters(key) == 1)
     second = make().start(key)
     await api.until(lambda: server.waiters(key) == 2)
+    # A cut before the first subscription is confirmed would leave no second one to wait for.
+    await api.until(lambda: api.locks._generation == 1)
     proxy.cut()
 
     def client_of_first() -> int:
