@@ -21,8 +21,7 @@ CODES = {errors.Deadlock: "DEADLOCK", errors.Replaced: "REPLACED", errors.Unavai
 
 
 def say(*words):
-    sys.stdout.write(" ".join(map(str, words)) + "\n")  # one write: other threads say something, too
-    sys.stdout.flush()
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())  # one write: other threads say something, too
 
 
 def token(hold):
@@ -247,4 +246,5 @@ class Tasks(Driver):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background processes ignore it
     asyncio.run(Tasks().main()) if "--asyncio" in sys.argv else Threads().main()
