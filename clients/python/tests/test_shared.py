@@ -58,6 +58,19 @@ async def test_a_short_lease_does_not_cut_that_of_the_outer_hold(api, server, ke
     await api.release(outer)
 
 
+async def test_several_locks_do_not_cut_the_lease_of_one(api, server, key):
+    """A hold of several keys shares a lease with that of one of them."""
+    outer = await api.acquire(key, owner="task", lease=20.0)
+    several = await api.acquire([key, f"{key}:2"], "multi_lock", owner="task", lease=0.5)
+    before = several._state.renew_at
+    await api.until(lambda: several._state.renew_at > before + 1 or several._state.until > before + 1)
+    left = server.client.execute_command("DLOCK.INFO", key)
+    left = dict(zip(left[::2], left[1::2])) if isinstance(left, list) else left
+    assert left[b"ttl-ms"] > 10_000
+    await api.release(several)
+    await api.release(outer)
+
+
 async def test_an_acquire_that_waits_ends_with_its_client(make, server, key):
     """close() wakes it: it holds nothing, and leaves the queue."""
     api, other = make(), make()

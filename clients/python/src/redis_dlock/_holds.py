@@ -7,11 +7,16 @@ import os
 from typing import Any, Callable, Optional
 
 from ._clock import now
-from ._requests import Batch, Message, Part, Request, Target, log, new_id
+from ._requests import Batch, Message, Part, Request, log, new_id
 from .errors import LockLost, ServerError
 
 #: Clocks of two machines run at different rates: a lease counts for less than its time here.
 _RATE, _MARGIN = 0.99, 0.002
+
+
+def leases_of(request: Request, keys: tuple[str, ...]) -> set[Any]:
+    """The leases that a request for these keys has on the server: one for each owner and key."""
+    return {(request.target.family, request.target.mode, request.owner, key) for key in keys}
 
 
 class HoldState:
@@ -29,9 +34,9 @@ class HoldState:
         self._count(asked, self.lease(asked))
 
     @property
-    def shared(self) -> tuple[Target, str]:
-        """What holds have in common that share one lease on the server."""
-        return self.request.target, self.request.owner
+    def leases(self) -> set[Any]:
+        """The leases on the server. Another hold of the same owner may share one, also one of several keys."""
+        return leases_of(self.request, self.keys)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -85,7 +90,7 @@ class Round:
     def __init__(self, due: list[HoldState], replicas: int, leases: dict[Any, float]) -> None:
         self._asked, self._replicas = now(), replicas
         # All holds of one owner and key share one lease on the server: none may shorten that of another.
-        self._due = [(hold, max(hold.lease(self._asked), leases[hold.shared])) for hold in due]
+        self._due = [(hold, max(hold.lease(self._asked), *map(leases.__getitem__, hold.leases))) for hold in due]
         renewals = [hold.request.renew(part, lease) for hold, lease in self._due for part in hold.parts]
         self.batch = Batch(renewals, due[0].keys[0], replicas=replicas)
 
@@ -129,7 +134,8 @@ class Registry:
         at, due = now(), dict[str, list[HoldState]]()
         again, leases = at + 10, dict[Any, float]()
         for hold in self.all():
-            leases[hold.shared] = max(hold.lease(at), leases.get(hold.shared, 0.0))
+            for one in hold.leases:
+                leases[one] = max(hold.lease(at), leases.get(one, 0.0))
             if hold.reason() is not None:
                 self.remove(hold)
                 continue
@@ -144,9 +150,9 @@ class Registry:
         return [Round(of_one, replicas, leases) for of_one in rounds], again
 
     def longest(self, request: Request) -> float:
-        """The longest lease that the owner of a request counts on already, for the same key."""
-        shared = (request.target, request.owner)
-        return max((hold.lease(now()) for hold in self.all() if hold.shared == shared), default=0.0)
+        """The longest lease that the owner of a request counts on already, for one of its keys."""
+        wanted = leases_of(request, request.target.keys)
+        return max((hold.lease(now()) for hold in self.all() if hold.leases & wanted), default=0.0)
 
     def check_all(self) -> None:
         """Asks the server about all holds, with the next renewals: they may have ended."""
