@@ -1,11 +1,10 @@
-"""A ledger of a hundred workers on ten locks, of both clients, while processes are killed, connections cut and the
-server restarted.
+"""A ledger of a hundred workers on ten locks, while processes are killed, connections cut and the server restarted.
 
-    SECONDS=60 LEDGER_RUST=target/debug/examples/ledger python -m pytest tests/ledger.py
+    SECONDS=60 python -m pytest tests/ledger.py
 
-The default is 10 s, without Rust.
+The default is 10 s.
 
-50 threads in five processes, 25 tasks of asyncio, 25 tasks of Rust (50 of asyncio without). Each notes start and end of
+50 threads in five processes, 50 tasks of asyncio in two. Each notes start and end of
 its turns with its token in a second server, the recorder, which notes nothing for a token that is not the largest of
 its lock. A turn whose release says that its hold stood, but one of whose notes was refused, is an overlap.
 """
@@ -110,20 +109,16 @@ async def in_tasks(port: int, recorder: int, tasks: int) -> None:
 
 
 def test_no_turns_overlap():
-    seconds, rust = float(os.environ.get("SECONDS", "10")), os.environ.get("LEDGER_RUST")
+    seconds = float(os.environ.get("SECONDS", "10"))
     server, recorder = Server("--appendonly", "yes", "--appendfsync", "everysec"), Server("--appendonly", "no")
     proxy = Proxy(server.port)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "LEDGER_SCRIPT": SCRIPT}
 
     def start(kind: str, count: int) -> subprocess.Popen:
-        if kind == "rust":
-            words = [rust, f"redis://127.0.0.1:{proxy.port}/", f"redis://127.0.0.1:{recorder.port}/", str(count),
-                     str(LOCKS), str(int(LEASE * 1000))]
-        else:
-            words = [sys.executable, __file__, kind, str(proxy.port), str(recorder.port), str(count)]
+        words = [sys.executable, __file__, kind, str(proxy.port), str(recorder.port), str(count)]
         return subprocess.Popen(words, env=environment)
 
-    kinds = [("threads", 10)] * 5 + [("asyncio", 25), ("rust" if rust else "asyncio", 25)]
+    kinds = [("threads", 10)] * 5 + [("asyncio", 25)] * 2
     processes = [start(*kind) for kind in kinds]
     done = {"killed": 0, "cut": 0, "restarted": 0}
     try:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import weakref
 from collections import deque
 from typing import Any, Optional, TypeVar
 
@@ -251,7 +249,6 @@ class AsyncEngine(Base[L]):
     """Runs programs, renews holds and hears messages. For one event loop: that of the first acquire."""
 
     def _connect(self, is_cluster: bool) -> Any:
-        _instances.add(self)
         return _Cluster(self.client) if is_cluster else _Server(self.client, self.response_timeout)
 
     def _begin(self) -> None:
@@ -401,18 +398,3 @@ class AsyncEngine(Base[L]):
             if socket is not None:
                 socket.close()
         self._begin()
-
-
-_instances: weakref.WeakSet[AsyncEngine[Any]] = weakref.WeakSet()
-
-
-def _child() -> None:
-    for engine in list(_instances):
-        try:
-            engine._after_fork()
-        except Exception:
-            log.exception("fork")
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_child)

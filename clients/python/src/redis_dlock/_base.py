@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import warnings
+import weakref
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Optional, TypedDict, TypeVar
 
 from ._holds import HoldState, Registry
 from ._programs import Settings
-from ._requests import Request, Target, Word, message, new_id, several
+from ._requests import Request, Target, Word, log, message, new_id, several
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -58,6 +59,7 @@ class Base(Generic[L]):
             raise ValueError("replicas needs a client for one server or a Sentinel group")
         self._io = self._connect(is_cluster)
         self._begin()
+        _instances.add(self)
 
     def _connect(self, is_cluster: bool) -> Any:
         raise NotImplementedError
@@ -68,6 +70,10 @@ class Base(Generic[L]):
         self._waiters: dict[str, Any] = {}
         self._generation = 0  # of the subscription; 0: there is none
         self._wakes_at = 0.0  # when the holds are looked at next
+
+    def _after_fork(self) -> None:
+        """In a child: holds and connections are the parent's. Closes copies of sockets without a byte."""
+        raise NotImplementedError
 
     def _notify(self) -> None:
         """Wakes what renews holds."""
@@ -207,3 +213,18 @@ class BaseHold:
 
     def __repr__(self) -> str:
         return f"<hold of {', '.join(map(repr, self._state.keys))}, token {self.token}>"
+
+
+_instances: weakref.WeakSet[Base[Any]] = weakref.WeakSet()
+
+
+def _child() -> None:
+    for engine in list(_instances):
+        try:
+            engine._after_fork()
+        except Exception:
+            log.exception("fork")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_child)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import math
-import os
 import threading
 import time
 import weakref
@@ -176,7 +175,6 @@ class Engine(Base[L]):
     def _connect(self, is_cluster: bool) -> Any:
         self._blocking = replace(self._settings, block=2.0)
         self._pubsub: Any = None
-        _instances.add(self)
         return _Cluster(self.client) if is_cluster else _Server(self.client, self.response_timeout)
 
     def _begin(self) -> None:
@@ -368,17 +366,4 @@ class Engine(Base[L]):
                 socket.close()
 
 
-_instances: weakref.WeakSet[Engine[Any]] = weakref.WeakSet()
-
-
-def _child() -> None:
-    for engine in list(_instances):
-        try:
-            engine._after_fork()
-        except Exception:
-            log.exception("fork")
-
-
 codecs.lookup("idna")  # connecting imports it: a fork during the import would leave its lock to the child
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_child)
