@@ -112,7 +112,7 @@ def test_no_turns_overlap():
     seconds = float(os.environ.get("SECONDS", "10"))
     server, recorder = Server("--appendonly", "yes", "--appendfsync", "everysec"), Server("--appendonly", "no")
     proxy = Proxy(server.port)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "LEDGER_SCRIPT": SCRIPT}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
     def start(kind: str, count: int) -> subprocess.Popen:
         words = [sys.executable, __file__, kind, str(proxy.port), str(recorder.port), str(count)]
