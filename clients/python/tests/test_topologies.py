@@ -1,4 +1,4 @@
-"""Clusters, Sentinel groups, gevent: acquire, contend, renew, lose, release."""
+"""Clusters, Sentinel groups, valkey-py, gevent: acquire, contend, renew, lose, release."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ import redis.asyncio.cluster
 import redis.asyncio.sentinel
 import redis.cluster
 import redis.sentinel
-from servers import SERVER, Cluster, Server, until
+import valkey
+import valkey.asyncio
+import valkey.cluster
+from servers import SERVER, Cluster, Server, free_port, until
 
 import redis_dlock
-from redis_dlock import AsyncDLock, DLock, LockLost, NotAcquired
+from redis_dlock import AsyncDLock, DLock, LockLost, NotAcquired, Refused, Unavailable
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +41,6 @@ def sentinel(tmp_path):
     path.write_text(f"sentinel monitor main 127.0.0.1 {primary.port} 1\nsentinel down-after-milliseconds main 500\n"
                     f"sentinel failover-timeout main 2000\ndir {tmp_path}\n")
     watch = Server.__new__(Server)
-    from servers import free_port
     watch.port, watch.folder = free_port(), str(tmp_path)
     watch._command = [SERVER, str(path), "--sentinel", "--port", str(watch.port)]
     watch.start()
@@ -103,6 +105,36 @@ async def test_a_cluster_with_asyncio(cluster, key):
             await contend_async(locks, f"{key}:{number}", lambda name: other.execute_command("DLOCK.BREAK", name))
     await client.aclose()
     other.close()
+
+
+def test_valkey_py(server, key):
+    client = valkey.Valkey(port=server.port)
+    with DLock(client) as locks:
+        contend(locks, key, lambda name: client.execute_command("DLOCK.BREAK", name))
+        client.config_set("maxmemory", 1)
+        try:
+            with pytest.raises(Refused, match="^OOM "):
+                locks.lock(key).acquire()
+        finally:
+            client.config_set("maxmemory", 0)
+    client.close()
+    with DLock(valkey.Valkey(port=free_port()), retry_for=0.2) as locks, pytest.raises(Unavailable):
+        locks.lock(key, timeout=5).acquire()
+
+
+async def test_valkey_py_with_asyncio(server, key):
+    client, other = valkey.asyncio.Valkey(port=server.port), redis.Redis(port=server.port)
+    async with AsyncDLock(client) as locks:
+        await contend_async(locks, key, lambda name: other.execute_command("DLOCK.BREAK", name))
+    await client.aclose()
+    other.close()
+
+
+def test_valkey_py_in_a_cluster(cluster, key):
+    client = valkey.cluster.ValkeyCluster(host="127.0.0.1", port=cluster.port)
+    with DLock(client) as locks:
+        contend(locks, key, lambda name: client.execute_command("DLOCK.BREAK", name))
+    client.close()
 
 
 def test_a_node_that_stands_still_does_not_stop_the_renewals_of_others(cluster, key):

@@ -6,15 +6,12 @@ import asyncio
 from collections import deque
 from typing import Any, Optional, TypeVar
 
-from redis.exceptions import RedisClusterException, RedisError
-
-from ._base import FLUSHES, Base, Options
-from ._clock import GLANCE, now
-from ._holds import HoldState, Round
+from ._base import FLUSHES, Base, Options, name_for
+from ._clock import CLOCK_INTERVAL, now
+from ._holds import HoldState, RenewalBatch
 from ._programs import Pause, Program, acquire, release
 from ._requests import Batch, Target, log, pack
-from ._sync import NAME
-from .errors import Disconnected, ServerError, from_redis
+from .errors import Disconnected, ServerError, failures, from_cluster, from_redis, of_pipeline
 
 T = TypeVar("T")
 L = TypeVar("L")
@@ -33,7 +30,7 @@ class _Server:
     """Sends batches over one connection, without waiting for the replies to those before."""
 
     def __init__(self, client: Any, timeout: float) -> None:
-        self._pool, self._timeout = client.connection_pool, timeout
+        self._pool, self._timeout, self._name = client.connection_pool, timeout, name_for(client.connection_pool)
         self._link: Optional[_Link] = None
         self._queue: list[tuple[Batch, asyncio.Future[list[Any]]]] = []
         self._pump: Optional[asyncio.Task[None]] = None
@@ -50,7 +47,7 @@ class _Server:
                 self._pump = loop.create_task(self._work())
             return await future  # if the caller is cancelled, the others' replies still come in order
         except ServerError as refusal:  # of the connection
-            return [refusal] * len(self._commands(batch))
+            return [refusal] * len(batch.to_send(self._timeout))
 
     async def _work(self) -> None:
         while self._queue:
@@ -64,7 +61,7 @@ class _Server:
                 link.sent.extend(taken)
                 if link.reader is None or link.reader.done():
                     link.reader = asyncio.get_running_loop().create_task(self._receive(link))
-                packed = pack([command for batch, _ in taken for command in self._commands(batch)])
+                packed = pack([command for batch, _ in taken for command in batch.to_send(self._timeout)])
                 if not link.connection.is_connected:  # else redis-py connects again, perhaps after the link was dropped
                     raise Disconnected("the connection ended")
                 await link.connection.send_packed_command(packed, check_health=False)
@@ -84,7 +81,7 @@ class _Server:
         try:
             while link.sent:
                 batch, future = link.sent[0]
-                replies = [await self._read(link.connection, 0.0) for _ in self._commands(batch)]
+                replies = [await self._read(link.connection, 0.0) for _ in batch.to_send(self._timeout)]
                 link.sent.popleft()
                 if not future.done():
                     future.set_result(replies)
@@ -116,12 +113,12 @@ class _Server:
         """A batch that blocks has a connection of its own."""
         connection, is_done = await self._get(), False
         try:
-            commands = self._commands(batch)
+            commands = batch.to_send(self._timeout)
             await connection.send_packed_command(pack(commands), check_health=False)
             replies = [await self._read(connection, batch.block) for _ in commands]
             is_done = True
             return replies
-        except (RedisError, OSError, asyncio.TimeoutError) as error:
+        except failures() as error:
             raise from_redis(error) from None
         finally:
             if not is_done:
@@ -130,19 +127,15 @@ class _Server:
 
     async def _get(self) -> Any:
         try:
-            return await self._pool.get_connection(*NAME)
-        except (RedisError, OSError, asyncio.TimeoutError) as error:
+            return await self._pool.get_connection(*self._name)
+        except failures() as error:
             raise from_redis(error) from None
-
-    def _commands(self, batch: Batch) -> list[Any]:
-        confirm = [["WAIT", batch.replicas, int(self._timeout * 500)]] if batch.replicas else []
-        return [*batch.commands, *confirm]
 
     async def _read(self, connection: Any, block: float) -> Any:
         started, limit = now(), self._timeout + block
         try:
             reply = await connection.read_response(disable_decoding=True, timeout=limit)
-        except RedisError as error:
+        except failures() as error:
             reply = from_redis(error)
             if not isinstance(reply, ServerError):
                 raise
@@ -188,16 +181,9 @@ class _Cluster:
                 pipeline = self._client.pipeline()
                 for command in batch.commands:
                     pipeline.execute_command(*command)
-                replies = await pipeline.execute(raise_on_error=False)
-        except (RedisError, RedisClusterException, OSError, asyncio.TimeoutError) as error:
-            reply = from_redis(error)
-            if isinstance(reply, ServerError) and len(batch.commands) == 1:
-                return [reply]
-            raise Disconnected(str(error)) from None
-        errors = [from_redis(reply) if isinstance(reply, Exception) else reply for reply in replies]
-        if any(isinstance(reply, Disconnected) for reply in errors):
-            raise Disconnected("a node did not answer")
-        return errors
+                return of_pipeline(await pipeline.execute(raise_on_error=False))
+        except failures() as error:
+            return from_cluster(error, len(batch.commands))
 
     def node(self, key: str) -> str:
         try:
@@ -253,13 +239,13 @@ class AsyncEngine(Base[L]):
 
     def _begin(self) -> None:
         super()._begin()
-        self._sleep = _Waiter()
+        self._wakeup = _Waiter()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._keeper: Optional[asyncio.Task[None]] = None
+        self._renewer: Optional[asyncio.Task[None]] = None
         self._listener: Optional[asyncio.Task[None]] = None
 
     def _notify(self) -> None:
-        self._sleep.wake(None)
+        self._wakeup.wake(None)
 
     async def close(self) -> None:
         """Releases all holds, and ends the tasks. The client stays open: it is the caller's."""
@@ -274,7 +260,7 @@ class AsyncEngine(Base[L]):
         await asyncio.sleep(0)  # they leave their queues, in tasks
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self.response_timeout)
-        ending = [task for task in (self._keeper, self._listener) if task is not None]
+        ending = [task for task in (self._renewer, self._listener) if task is not None]
         for task in ending:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
@@ -346,8 +332,8 @@ class AsyncEngine(Base[L]):
         self._registry.add(state)
         if state.renew_at < self._wakes_at - state.request.lease / 6:
             self._notify()
-        if self._keeper is None or self._keeper.done():
-            self._keeper = loop.create_task(self._keep())
+        if self._renewer is None or self._renewer.done():
+            self._renewer = loop.create_task(self._renew_holds())
         return state
 
     async def _release(self, state: HoldState, done: bool = False) -> None:
@@ -360,20 +346,20 @@ class AsyncEngine(Base[L]):
 
     # Tasks.
 
-    async def _keep(self) -> None:
+    async def _renew_holds(self) -> None:
         """Renews all holds, and tells the tasks whose holds are lost."""
         while True:
-            sleep = self._sleep = _Waiter()
+            sleep = self._wakeup = _Waiter()
             rounds, self._wakes_at = self._registry.due(self._settings.replicas, self._io.node)
             for renewals in rounds:
                 self._spawn(self._renew(renewals))
             while now() < self._wakes_at and not sleep.is_woken:
                 left = max(0.001, self._wakes_at - now())
-                await sleep.wait(min(GLANCE, left) if len(self._registry) else left)
+                await sleep.wait(min(CLOCK_INTERVAL, left) if len(self._registry) else left)
 
-    async def _renew(self, renewals: Round) -> None:
+    async def _renew(self, renewals: RenewalBatch) -> None:
         try:
-            renewals.learn(await self._io.run(renewals.batch))
+            renewals.apply(await self._io.run(renewals.batch))
         except Disconnected as error:
             log.info("renewal: %s", error)
 
@@ -385,7 +371,7 @@ class AsyncEngine(Base[L]):
                 async with self.client.pubsub() as pubsub:
                     await pubsub.subscribe(self._channel, FLUSHES)
                     while not self._is_closed:
-                        self._hear(await pubsub.get_message(timeout=5.0))
+                        self._on_message(await pubsub.get_message(timeout=5.0))
             except Exception as error:
                 log.info("messages: %s", error)
                 await asyncio.sleep(0.2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import warnings
 import weakref
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Optional, TypedDict, TypeVar
 
 from ._holds import HoldState, Registry
 from ._programs import Settings
-from ._requests import Request, Target, Word, log, message, new_id, several
+from ._requests import Arg, Request, Target, key_tuple, log, message, new_id
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 FLUSHES = "dlock:notify"
 
 L = TypeVar("L")
+
+
+def name_for(pool: Any) -> tuple[str, ...]:
+    """What ``get_connection`` of a pool wants: in valkey-py, and before redis-py 5.3, the name of a command."""
+    first = next(iter(inspect.signature(pool.get_connection).parameters.values()))
+    return ("_",) if first.default is first.empty else ()
 
 
 class Options(TypedDict, total=False):
@@ -79,7 +86,7 @@ class Base(Generic[L]):
         """Wakes what renews holds."""
         raise NotImplementedError
 
-    def _hear(self, heard: Any) -> None:
+    def _on_message(self, heard: Any) -> None:
         """What the subscription received, in the form of redis-py."""
         if heard is None:
             return
@@ -92,7 +99,7 @@ class Base(Generic[L]):
                 waiter.wake(None)
         told = message(heard["data"]) if heard["type"] == "message" else None
         if told is not None:
-            self._registry.hear(told)
+            self._registry.on_message(told)
             if told.reqid in self._waiters:
                 self._waiters[told.reqid].wake(told.event)
             if told.event in ("flushed", "deleted"):
@@ -134,19 +141,19 @@ class Base(Generic[L]):
 
     def semaphore(self, key: str, *, limit: Optional[int] = None, count: int = 1, **options: Unpack[Options]) -> L:
         """``count`` permits of a semaphore (DSEM). ``limit``: its permits, if it has to be created."""
-        words: tuple[Word, ...] = ("COUNT", count) if limit is None else ("COUNT", count, "LIMIT", limit)
+        words: tuple[Arg, ...] = ("COUNT", count) if limit is None else ("COUNT", count, "LIMIT", limit)
         return self._handle(Target("DSEM", (key,), (), words), options)
 
     def multi_lock(self, keys: Iterable[str], **options: Unpack[Options]) -> L:
-        """All of several locks, or none. In a cluster they share a slot."""
-        return self._handle(Target("DLOCK", several(keys), form="all"), options)
+        """All of key_tuple locks, or none. In a cluster they share a slot."""
+        return self._handle(Target("DLOCK", key_tuple(keys), form="all"), options)
 
     def any_lock(self, keys: Iterable[str], **options: Unpack[Options]) -> L:
-        """The first of several locks that is free; ``hold.key`` tells which. In a cluster they share a slot."""
-        return self._handle(Target("DLOCK", several(keys), form="any"), options)
+        """The first of key_tuple locks that is free; ``hold.key`` tells which. In a cluster they share a slot."""
+        return self._handle(Target("DLOCK", key_tuple(keys), form="any"), options)
 
 
-class Entered(Generic[L]):
+class EnteredHolds(Generic[L]):
     """The holds of the ``with`` blocks of one lock, by thread or task."""
 
     def __init__(self) -> None:
@@ -167,6 +174,20 @@ class Entered(Generic[L]):
         return hold
 
 
+class BaseLock(Generic[L]):
+    """What locks for threads and for asyncio share. ``L`` is their hold."""
+
+    def __init__(self, engine: Any, target: Target, options: Options) -> None:
+        self._engine, self._target, self._options = engine, target, options
+        self._entered: EnteredHolds[L] = EnteredHolds()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._target}>"
+
+    def _timeout(self, given: Any = ...) -> Optional[float]:
+        return self._options.get("timeout") if given is ... else given
+
+
 class BaseHold:
     """A hold: what threads and asyncio share."""
 
@@ -175,18 +196,18 @@ class BaseHold:
 
     @property
     def key(self) -> str:
-        """The key; of several, the first."""
-        return self._state.parts[0].key
+        """The key; of key_tuple, the first."""
+        return self._state.grants[0].key
 
     @property
     def token(self) -> Any:
         """The fencing token, an int that rises from grant to grant. Of a semaphore the permit id, a str."""
-        return self._state.parts[0].token
+        return self._state.grants[0].token
 
     @property
     def tokens(self) -> dict[str, Any]:
         """The fencing token of each key."""
-        return {part.key: part.token for part in self._state.parts}
+        return {grant.key: grant.token for grant in self._state.grants}
 
     @property
     def owner(self) -> str:
@@ -200,7 +221,7 @@ class BaseHold:
         """For how many seconds the hold is certain without another renewal; 0 if it is lost."""
         return self._state.valid_for()
 
-    def _is_given_back(self) -> bool:
+    def _needs_no_release(self) -> bool:
         """Whether there is nothing to release. Raises again what the first release raised."""
         if self._state.release_id is not None and self._state.outcome is not None:
             raise self._state.outcome

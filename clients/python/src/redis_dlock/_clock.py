@@ -10,7 +10,7 @@ def _boot_time() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class _Larger:
+class _MaxClock:
     """The larger of the monotonic and the wall time that have passed: the monotonic clock may stop in a suspend."""
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class _Larger:
         return monotonic + self._ahead
 
 
-now: Callable[[], float] = _boot_time if hasattr(time, "CLOCK_BOOTTIME") else _Larger()
+now: Callable[[], float] = _boot_time if hasattr(time, "CLOCK_BOOTTIME") else _MaxClock()
 
 #: How often a task that watches holds looks at the clock, in seconds: timers stand still in a suspend.
-GLANCE = 0.25
+CLOCK_INTERVAL = 0.25

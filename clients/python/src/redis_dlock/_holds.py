@@ -7,7 +7,7 @@ import os
 from typing import Any, Callable, Optional
 
 from ._clock import now
-from ._requests import Batch, Message, Part, Request, log, new_id
+from ._requests import Batch, Grant, Message, Request, log, new_id
 from .errors import LockLost, ServerError
 
 #: Clocks of two machines run at different rates: a lease counts for less than its time here.
@@ -20,14 +20,14 @@ def leases_of(request: Request, keys: tuple[str, ...]) -> set[Any]:
 
 
 class HoldState:
-    """One hold, of one key or of several. All times are in seconds of ``now()``."""
+    """One hold, of one key or of key_tuple. All times are in seconds of ``now()``."""
 
-    def __init__(self, request: Request, parts: tuple[Part, ...], asked: float, max_hold: Optional[float]) -> None:
-        self.request, self.parts, self.pid = request, parts, os.getpid()
-        self.must_end = None if max_hold is None else asked + max_hold
+    def __init__(self, request: Request, grants: tuple[Grant, ...], asked: float, max_hold: Optional[float]) -> None:
+        self.request, self.grants, self.pid = request, grants, os.getpid()
+        self.deadline = None if max_hold is None else asked + max_hold
         self.on_loss: list[Callable[[], Any]] = []
         self._reason: Optional[str] = None
-        self.suspicion = "refused"  # why the server will not renew it
+        self.refusal_reason = "refused"  # why the server will not renew it
         self.is_released = False  # the hold ends by the wish of its holder
         self.release_id: Optional[str] = None  # of all copies of the release; None: not yet given back
         self.outcome: Optional[Exception] = None  # why the release did not end the hold, or may not have
@@ -35,17 +35,17 @@ class HoldState:
 
     @property
     def leases(self) -> set[Any]:
-        """The leases on the server. Another hold of the same owner may share one, also one of several keys."""
+        """The leases on the server. Another hold of the same owner may share one, also one of key_tuple keys."""
         return leases_of(self.request, self.keys)
 
     @property
     def keys(self) -> tuple[str, ...]:
-        return tuple(part.key for part in self.parts)
+        return tuple(grant.key for grant in self.grants)
 
     def lease(self, at: float) -> float:
         """The lease to ask for now: shorter than usual before ``max_hold`` is over."""
         full = self.request.lease
-        return full if self.must_end is None else min(full, self.must_end - at)
+        return full if self.deadline is None else min(full, self.deadline - at)
 
     def _count(self, asked: float, lease: float) -> None:
         # From before the request was sent: the reply may have been on its way for any time.
@@ -69,7 +69,7 @@ class HoldState:
         if self._reason is None and self.pid != os.getpid():
             return "forked"
         if self._reason is None and not self.is_released and now() >= self.until:
-            is_end = self.must_end is not None and now() >= self.must_end - _MARGIN - self.request.lease * (1 - _RATE)
+            is_end = self.deadline is not None and now() >= self.deadline - _MARGIN - self.request.lease * (1 - _RATE)
             self.lose("max_hold" if is_end else "expired")
         return self._reason
 
@@ -84,26 +84,26 @@ class HoldState:
             raise LockLost(self.keys, reason)
 
 
-class Round:
-    """Renewals of several holds, in one batch. ``leases``: the longest lease of each owner of several holds."""
+class RenewalBatch:
+    """Renewals of key_tuple holds, in one batch. ``leases``: the longest lease of each owner of key_tuple holds."""
 
     def __init__(self, due: list[HoldState], replicas: int, leases: dict[Any, float]) -> None:
         self._asked, self._replicas = now(), replicas
         # All holds of one owner and key share one lease on the server: none may shorten that of another.
         self._due = [(hold, max(hold.lease(self._asked), *map(leases.__getitem__, hold.leases))) for hold in due]
-        renewals = [hold.request.renew(part, lease) for hold, lease in self._due for part in hold.parts]
+        renewals = [hold.request.renew(grant, lease) for hold, lease in self._due for grant in hold.grants]
         self.batch = Batch(renewals, due[0].keys[0], replicas=replicas)
 
-    def learn(self, replies: list[Any]) -> None:
+    def apply(self, replies: list[Any]) -> None:
         """An error other than that nothing is held says nothing about a hold: the next round tries again."""
         is_confirmed = not self._replicas or (isinstance(replies[-1], int) and replies[-1] >= self._replicas)
         if not is_confirmed:
             log.info("renewal: too few replicas confirmed it")
         rest = iter(replies)
         for hold, lease in self._due:
-            codes = [reply.code for _, reply in zip(hold.parts, rest) if isinstance(reply, ServerError)]
+            codes = [reply.code for _, reply in zip(hold.grants, rest) if isinstance(reply, ServerError)]
             if "NOTHELD" in codes or "WRONGTYPE" in codes:
-                hold.lose(hold.suspicion)
+                hold.lose(hold.refusal_reason)
             elif not codes and is_confirmed:
                 hold.renewed(self._asked, min(lease, hold.lease(self._asked)))
 
@@ -126,7 +126,7 @@ class Registry:
     def all(self) -> list[HoldState]:
         return list(self._holds.values())
 
-    def due(self, replicas: int, node: Callable[[str], str]) -> tuple[list[Round], float]:
+    def due(self, replicas: int, node: Callable[[str], str]) -> tuple[list[RenewalBatch], float]:
         """Renewals that are due, or soon will be, and when to look again. One round serves 1,000 holds of a node.
 
         Drops holds that are lost.
@@ -147,7 +147,7 @@ class Registry:
                 due.setdefault(node(hold.keys[0]), []).append(hold)
             again = min(again, hold.renew_at, hold.until)
         rounds = [of_one[first : first + 1000] for of_one in due.values() for first in range(0, len(of_one), 1000)]
-        return [Round(of_one, replicas, leases) for of_one in rounds], again
+        return [RenewalBatch(of_one, replicas, leases) for of_one in rounds], again
 
     def longest(self, request: Request) -> float:
         """The longest lease that the owner of a request counts on already, for one of its keys."""
@@ -166,17 +166,17 @@ class Registry:
             hold.lose("closed")
             hold.release_id, hold.outcome = new_id(), LockLost(hold.keys, "closed")
         some = [holds[first : first + 1000] for first in range(0, len(holds), 1000)]
-        return [Batch([hold.request.release(part, hold.release_id or "") for hold in of_one for part in hold.parts],
+        return [Batch([hold.request.release(grant, hold.release_id or "") for hold in of_one for grant in hold.grants],
                       of_one[0].keys[0]) for of_one in some]
 
-    def hear(self, message: Message) -> None:
+    def on_message(self, message: Message) -> None:
         """A message with the id of a hold's request, and its token, is the server's: nobody else knows both."""
         if message.event == "flushed":
             self.check_all()
         told = self._holds.get(message.reqid)
         is_end = message.event in ("expired", "broken", "deleted", "disconnected")
-        if told is not None and is_end and message.token in [str(part.token) for part in told.parts]:
+        if told is not None and is_end and message.token in [str(grant.token) for grant in told.grants]:
             if message.event == "deleted":  # or its slot moved: the server is asked
-                told.suspicion, told.renew_at = message.event, 0.0
+                told.refusal_reason, told.renew_at = message.event, 0.0
             else:
                 told.lose(message.event)

@@ -15,7 +15,7 @@ from typing import Any, Optional, TypeVar, Union
 
 from ._clock import now
 from ._holds import HoldState
-from ._requests import Batch, Part, Request, Words, milliseconds, new_id
+from ._requests import Batch, Command, Grant, Request, milliseconds, new_id
 from .errors import (
     Disconnected,
     LockLost,
@@ -24,14 +24,14 @@ from .errors import (
     ReleaseUnknown,
     ServerError,
     Unavailable,
-    for_user,
+    user_error,
 )
 
 T = TypeVar("T")
 
 #: The server cannot decide now: the same request, a little later.
-_LATER = {"MOVING", "READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF", "MOVED",
-          "ASK", "QUARANTINE"}
+_RETRYABLE = {"MOVING", "READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF",
+              "MOVED", "ASK", "QUARANTINE"}
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Settings:
     replicas: int
 
 
-class _Patience:
+class _Backoff:
     """Pauses between attempts, until no server has answered for too long."""
 
     def __init__(self, limit: float) -> None:
@@ -79,30 +79,30 @@ class NotReplicated(Refused):
     """Fewer replicas than asked for have the grant, so it does not count, and was given back."""
 
 
-def ask(command: Words, key: str, settings: Settings, block: float = 0.0) -> Program[Any]:
+def ask(command: Command, key: str, settings: Settings, block: float = 0.0) -> Program[Any]:
     """One command that may be repeated: it changes nothing, or has a REQID."""
-    patience = _Patience(settings.retry_for)
+    backoff = _Backoff(settings.retry_for)
     while True:
         try:
             (reply,) = yield Batch([command], key, block)
         except Disconnected as error:
-            yield patience.pause(error)
+            yield backoff.pause(error)
             continue
         if not isinstance(reply, ServerError):
             return reply
-        if reply.code not in _LATER:
-            raise for_user(reply)
-        yield patience.pause(reply)
+        if reply.code not in _RETRYABLE:
+            raise user_error(reply)
+        yield backoff.pause(reply)
 
 
-def acquire(request: Request, limit: Optional[float], settings: Settings, undo: Any,
+def acquire(request: Request, limit: Optional[float], settings: Settings, in_background: Any,
             max_hold: Optional[float]) -> Program[HoldState]:
     """Asks until the request is granted; at most ``limit`` seconds (0: once; None: forever).
 
-    ``undo`` runs a program in the background: whatever ends the wait, the queue is left.
+    ``in_background`` runs a program in the background: whatever ends the wait, the queue is left.
     """
     deadline = None if limit is None else now() + limit
-    patience, attempt, name = _Patience(settings.retry_for), _Attempt(request), repr(request.target.keys[0])
+    backoff, attempt, name = _Backoff(settings.retry_for), _Attempt(request), repr(request.target.keys[0])
     try:
         while True:
             left = None if deadline is None else max(0.0, deadline - now())
@@ -117,7 +117,7 @@ def acquire(request: Request, limit: Optional[float], settings: Settings, undo: 
                     raise Unavailable(f"{name}: no reply: {error}") from None
                 if left == 0:
                     raise NotAcquired(f"{name}: not granted in {limit:g} s; the last error: {error}") from None
-                pause = patience.pause(error)
+                pause = backoff.pause(error)
                 pause.seconds = pause.seconds if left is None else min(pause.seconds, left)
                 yield pause
                 continue
@@ -125,33 +125,33 @@ def acquire(request: Request, limit: Optional[float], settings: Settings, undo: 
             if isinstance(reply, ServerError):
                 if reply.code == "SPENT":  # its hold ended before we learned of it
                     attempt = _Attempt(attempt.request.renewed())
-                elif reply.code not in _LATER:
+                elif reply.code not in _RETRYABLE:
                     attempt.is_refused = True
-                    raise for_user(reply)
+                    raise user_error(reply)
                 elif left == 0:
                     raise NotAcquired(f"{name}: {reply}")
-                yield patience.pause(reply)
+                yield backoff.pause(reply)
                 continue
-            patience.answered()
+            backoff.answered()
             attempt.was_asked = True
-            parts = request.target.parts(reply)
-            if parts:
-                state = attempt.granted = HoldState(attempt.request, parts, asked, max_hold)
+            grants = request.target.grants(reply)
+            if grants:
+                state = attempt.granted = HoldState(attempt.request, grants, asked, max_hold)
                 if block and now() - asked > request.lease / 10:  # the lease began at some moment of the wait
                     asked = now()
-                    renewals = [attempt.request.renew(part, request.lease) for part in parts]
+                    renewals = [attempt.request.renew(grant, request.lease) for grant in grants]
                     try:
-                        replies = yield Batch(renewals, parts[0].key, 0.0, settings.replicas)
+                        replies = yield Batch(renewals, grants[0].key, 0.0, settings.replicas)
                     except Disconnected as error:
-                        replies = [ServerError("", str(error))] * len(parts)
-                    errors = [reply for reply in replies[: len(parts)] if isinstance(reply, ServerError)]
+                        replies = [ServerError("", str(error))] * len(grants)
+                    errors = [reply for reply in replies[: len(grants)] if isinstance(reply, ServerError)]
                     if errors:
-                        undo(give_up(attempt.request, False, state, settings))
+                        in_background(roll_back(attempt.request, False, state, settings))
                         attempt = _Attempt(attempt.request.renewed())
-                        yield patience.pause(errors[0])
+                        yield backoff.pause(errors[0])
                         continue
-                    confirmed = replies[len(parts) :]
-                    state = HoldState(attempt.request, parts, asked, max_hold)
+                    confirmed = replies[len(grants) :]
+                    state = HoldState(attempt.request, grants, asked, max_hold)
                 if settings.replicas and not (isinstance(confirmed[0], int) and confirmed[0] >= settings.replicas):
                     raise NotReplicated("NOREPLICAS", f"{confirmed[0]} of {settings.replicas} replicas have the grant")
                 return state
@@ -162,10 +162,10 @@ def acquire(request: Request, limit: Optional[float], settings: Settings, undo: 
                                     attempt.request.reqid)
                 if event == "replaced":
                     attempt.is_over = True
-                    raise for_user(ServerError("REPLACED", "another request of the owner took over the place"))
+                    raise user_error(ServerError("REPLACED", "another request of the owner took over the place"))
     except BaseException:
-        if attempt.must_undo(limit):
-            undo(give_up(attempt.request, attempt.is_unknown, attempt.granted, settings))
+        if attempt.needs_rollback(limit):
+            in_background(roll_back(attempt.request, attempt.is_unknown, attempt.granted, settings))
         raise
 
 
@@ -181,7 +181,7 @@ class _Attempt:
         self.was_asked = False
         self.granted: Optional[HoldState] = None
 
-    def words(self, left: Optional[float], settings: Settings) -> tuple[Words, float]:
+    def words(self, left: Optional[float], settings: Settings) -> tuple[Command, float]:
         """The next copy, and how long the server may take to answer it."""
         self.was_unanswered = self.is_unknown
         if left == 0:
@@ -195,25 +195,25 @@ class _Attempt:
             return self.request.acquire("BLOCK", milliseconds(block), *queue), block
         return self.request.acquire(*queue), 0.0
 
-    def must_undo(self, limit: Optional[float]) -> bool:
+    def needs_rollback(self, limit: Optional[float]) -> bool:
         """Whether the request may have a place, or a grant that nobody learned of."""
         is_first = self.is_refused and not (self.was_asked or self.is_unknown)
         return not (self.is_over or is_first) and (limit != 0 or self.is_unknown or self.granted is not None)
 
 
-def give_up(request: Request, is_unknown: bool, granted: Optional[HoldState], settings: Settings) -> Program[None]:
+def roll_back(request: Request, is_unknown: bool, granted: Optional[HoldState], settings: Settings) -> Program[None]:
     """Leaves the queue. If a reply was lost, asks what the request did, and releases what it was granted."""
     key = request.target.keys[0]
     yield from ask(request.cancel(), key, settings)
-    parts: tuple[Part, ...] = () if granted is None else granted.parts
+    grants: tuple[Grant, ...] = () if granted is None else granted.grants
     if granted is None and is_unknown:
         try:
-            parts = request.target.parts((yield from ask(request.acquire(), key, settings)))
+            grants = request.target.grants((yield from ask(request.acquire(), key, settings)))
         except Refused:
             return  # SPENT: nothing is held
-    for part in parts:
+    for grant in grants:
         try:
-            yield from ask(request.release(part, new_id()), part.key, settings)
+            yield from ask(request.release(grant, new_id()), grant.key, settings)
         except Refused:
             pass
 
@@ -229,8 +229,8 @@ def release(state: HoldState, settings: Settings, done: bool = False) -> Program
     if known is None:
         state.is_released = True
     # Several copies of a request share its id, so a second one finds what the first one did.
-    waiting = [state.request.release(part, reqid, done) for part in state.parts]
-    patience, copies, is_lost, is_unknown = _Patience(settings.retry_for), 0, False, False
+    waiting = [state.request.release(grant, reqid, done) for grant in state.grants]
+    backoff, copies, is_lost, is_unknown = _Backoff(settings.retry_for), 0, False, False
     first: Optional[Batch] = None  # the first copy that the server may have looked at
     while waiting:
         batch = Batch(waiting, state.keys[0])
@@ -241,7 +241,7 @@ def release(state: HoldState, settings: Settings, done: bool = False) -> Program
             if known is not None:
                 break  # the hold has ended: nobody needs this release
             try:
-                yield patience.pause(error)
+                yield backoff.pause(error)
             except Unavailable as late:
                 state.outcome = ReleaseUnknown(f"{names}: {late}")
                 raise state.outcome from None
@@ -249,7 +249,7 @@ def release(state: HoldState, settings: Settings, done: bool = False) -> Program
         waiting = []
         for command, reply in zip(batch.commands, replies):
             code = reply.code if isinstance(reply, ServerError) else ""
-            if code in _LATER:
+            if code in _RETRYABLE:
                 waiting.append(command)
             elif code in ("NOTHELD", "WRONGTYPE", "SPENT"):
                 is_first = copies == (2 if code == "SPENT" else 1)
@@ -258,11 +258,11 @@ def release(state: HoldState, settings: Settings, done: bool = False) -> Program
                 else:
                     is_unknown = True
             elif code:
-                state.outcome = for_user(reply)
+                state.outcome = user_error(reply)
                 raise state.outcome
         if waiting:
             copies, first = copies - 1, None if copies == 1 else first  # refused without a look at the hold
-            yield patience.pause(ServerError("", "the server cannot decide now"))
+            yield backoff.pause(ServerError("", "the server cannot decide now"))
     state.outcome = None
     if known is not None or is_lost:
         state.outcome = LockLost(state.keys, known or "refused")
@@ -273,7 +273,7 @@ def release(state: HoldState, settings: Settings, done: bool = False) -> Program
         raise state.outcome
 
 
-def wait_for(command: Words, key: str, limit: Optional[float], settings: Settings) -> Program[Any]:
+def wait_for(command: Command, key: str, limit: Optional[float], settings: Settings) -> Program[Any]:
     """Repeats a command that waits with BLOCK until it replies something, at most ``limit`` seconds; else None."""
     deadline = None if limit is None else now() + limit
     while True:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Optional, Union
 
 log = logging.getLogger("redis_dlock")
 
-Word = Union[str, bytes, int]
-Words = list[Word]
+Arg = Union[str, bytes, int]
+Command = list[Arg]
 
 
 _ids: list[str] = []
@@ -47,7 +47,7 @@ def fields(reply: Any) -> dict[str, Any]:
     return {text(name): value for name, value in pairs}
 
 
-def pack(commands: list[Words]) -> bytes:
+def pack(commands: list[Command]) -> bytes:
     """Commands as they are sent."""
     packed = []
     for words in commands:
@@ -58,14 +58,14 @@ def pack(commands: list[Words]) -> bytes:
     return b"".join(packed)
 
 
-def several(keys: Iterable[str]) -> tuple[str, ...]:
+def key_tuple(keys: Iterable[str]) -> tuple[str, ...]:
     """Several keys."""
     if isinstance(keys, (str, bytes)):
-        raise TypeError("keys are several keys, not one string")
+        raise TypeError("keys are key_tuple keys, not one string")
     return tuple(keys)
 
 
-class Part(NamedTuple):
+class Grant(NamedTuple):
     """One key of a grant, with its fencing token (an int), or its permit id (a str)."""
 
     key: str
@@ -78,8 +78,8 @@ class Target:
 
     family: str
     keys: tuple[str, ...]
-    mode: tuple[Word, ...] = ()  # READ or WRITE
-    options: tuple[Word, ...] = ()  # COUNT and LIMIT
+    mode: tuple[Arg, ...] = ()  # READ or WRITE
+    options: tuple[Arg, ...] = ()  # COUNT and LIMIT
     form: str = "one"  # or "all", "any"
 
     def __post_init__(self) -> None:
@@ -91,15 +91,15 @@ class Target:
     def __str__(self) -> str:
         return f"{', '.join(map(repr, self.keys))} ({self.family})"
 
-    def parts(self, reply: Any) -> tuple[Part, ...]:
+    def grants(self, reply: Any) -> tuple[Grant, ...]:
         """What an ACQUIRE granted; empty if it granted nothing."""
         if reply is None:
             return ()
         if self.form == "all":
-            return tuple(Part(key, int(token)) for key, token in zip(self.keys, reply))
+            return tuple(Grant(key, int(token)) for key, token in zip(self.keys, reply))
         if self.form == "any":
-            return (Part(text(reply[0]), int(reply[1])),)
-        return (Part(self.keys[0], text(reply) if self.family == "DSEM" else int(reply)),)
+            return (Grant(text(reply[0]), int(reply[1])),)
+        return (Grant(self.keys[0], text(reply) if self.family == "DSEM" else int(reply)),)
 
 
 @dataclass(frozen=True)
@@ -117,46 +117,51 @@ class Request:
         """The same once more, as another request."""
         return replace(self, reqid=new_id())
 
-    def acquire(self, *wait: Word) -> Words:
+    def acquire(self, *wait: Arg) -> Command:
         """A copy of the request. ``wait`` is empty, or how to wait: BLOCK and QUEUE with their times."""
         target, verb = self.target, {"one": "ACQUIRE", "all": "MACQUIRE", "any": "ANYACQUIRE"}[self.target.form]
-        count: tuple[Word, ...] = () if target.form == "one" else (len(target.keys),)
-        label: tuple[Word, ...] = () if self.label is None else ("LABEL", self.label)
+        count: tuple[Arg, ...] = () if target.form == "one" else (len(target.keys),)
+        label: tuple[Arg, ...] = () if self.label is None else ("LABEL", self.label)
         return [f"{target.family}.{verb}", *count, *target.keys, self.owner, *target.mode, *target.options,
                 "PX", milliseconds(self.lease), *wait, "NOTIFY", self.channel, "REQID", self.reqid, *label]
 
-    def cancel(self) -> Words:
+    def cancel(self) -> Command:
         """Ends the request: no copy of it waits, or is granted, afterwards."""
         return [f"{self.target.family}.CANCEL", self.target.keys[0], self.owner, "REQID", self.reqid]
 
-    def renew(self, part: Part, lease: float) -> Words:
+    def renew(self, grant: Grant, lease: float) -> Command:
         """Restarts the lease of what was granted."""
-        return [f"{self.target.family}.RENEW", part.key, *self._holder(part), "PX", milliseconds(lease),
-                *self._token(part)]
+        return [f"{self.target.family}.RENEW", grant.key, *self._holder(grant), "PX", milliseconds(lease),
+                *self._token(grant)]
 
-    def release(self, part: Part, reqid: str, done: bool = False) -> Words:
+    def release(self, grant: Grant, reqid: str, done: bool = False) -> Command:
         """Gives back what was granted. ``done``: tells observers of the hold that its work is done."""
-        end: tuple[Word, ...] = ("DONE",) if done else ()
-        return [f"{self.target.family}.RELEASE", part.key, *self._holder(part), *self._token(part), "REQID", reqid,
+        end: tuple[Arg, ...] = ("DONE",) if done else ()
+        return [f"{self.target.family}.RELEASE", grant.key, *self._holder(grant), *self._token(grant), "REQID", reqid,
                 *end]
 
-    def _holder(self, part: Part) -> tuple[Word, ...]:
-        return (part.token,) if self.target.family == "DSEM" else (self.owner, *self.target.mode)
+    def _holder(self, grant: Grant) -> tuple[Arg, ...]:
+        return (grant.token,) if self.target.family == "DSEM" else (self.owner, *self.target.mode)
 
-    def _token(self, part: Part) -> tuple[Word, ...]:
-        return () if self.target.family == "DSEM" else ("TOKEN", part.token)
+    def _token(self, grant: Grant) -> tuple[Arg, ...]:
+        return () if self.target.family == "DSEM" else ("TOKEN", grant.token)
 
 
 @dataclass
 class Batch:
     """Commands for one server. A reply is a value or a ``ServerError``."""
 
-    commands: list[Words]
+    commands: list[Command]
     key: str
     block: float = 0.0  # the server may take this much longer to answer, in seconds
     replicas: int = 0  # wait for this number; the last reply tells how many have the writes
     reqid: str = ""  # a message about this request ends the next Pause for it
     is_certain: bool = False  # set by the I/O: sent once, over a connection that was open before
+
+    def to_send(self, timeout: float) -> list[Command]:
+        """The commands, and the one that waits for replicas. ``timeout``: that of a reply, in seconds."""
+        confirm: list[Command] = [["WAIT", self.replicas, int(timeout * 500)]] if self.replicas else []
+        return [*self.commands, *confirm]
 
 
 class Message(NamedTuple):

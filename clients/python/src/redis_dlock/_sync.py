@@ -10,18 +10,12 @@ import weakref
 from dataclasses import replace
 from typing import Any, Callable, Optional, TypeVar
 
-import redis
-from redis.exceptions import RedisClusterException, RedisError
-
-from ._base import FLUSHES, Base, Options
+from ._base import FLUSHES, Base, Options, name_for
 from ._clock import now
-from ._holds import HoldState, Round
+from ._holds import HoldState, RenewalBatch
 from ._programs import Pause, Program, acquire, release
-from ._requests import Batch, Target, Words, log, pack
-from .errors import Disconnected, ServerError, from_redis
-
-#: Before redis-py 5.3 a pool wants the name of a command.
-NAME = ("_",) if tuple(map(int, redis.__version__.split(".")[:2])) < (5, 3) else ()
+from ._requests import Batch, Target, log, pack
+from .errors import Disconnected, ServerError, failures, from_cluster, from_redis, of_pipeline
 
 T = TypeVar("T")
 L = TypeVar("L")
@@ -31,11 +25,11 @@ class _Server:
     """Sends batches over connections of a client's pool, each exactly once."""
 
     def __init__(self, client: Any, timeout: float) -> None:
-        self._pool, self._timeout = client.connection_pool, timeout
+        self._pool, self._timeout, self._name = client.connection_pool, timeout, name_for(client.connection_pool)
         # Renewals, releases and messages need connections, too.
         self.spare = max(0, min(64, (self._pool.max_connections - 4) // 2))
         self._sockets: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        self._warm: list[tuple[Any, float]] = []  # connections that were in use a moment ago, and until when
+        self._recent: list[tuple[Any, float]] = []  # connections that were in use a moment ago, and until when
 
     def pools(self) -> list[Any]:
         return [self._pool]
@@ -44,12 +38,10 @@ class _Server:
         return ""
 
     def run(self, batch: Batch) -> list[Any]:
-        commands: list[Words] = list(batch.commands)
-        if batch.replicas:
-            commands.append(["WAIT", batch.replicas, int(self._timeout * 500)])
+        commands = batch.to_send(self._timeout)
         try:
             connection = self._get()
-        except (RedisError, OSError) as error:
+        except failures() as error:
             refusal = from_redis(error)
             if isinstance(refusal, ServerError):
                 return [refusal] * len(commands)
@@ -63,35 +55,35 @@ class _Server:
             replies = [self._read(connection, batch.block) for _ in commands]
             is_done = True
             return replies
-        except (RedisError, OSError) as error:
+        except failures() as error:
             raise Disconnected(str(error) or type(error).__name__) from None
         finally:
             if not is_done:  # a reply may still come, and must not be taken for that of another command
                 connection.disconnect()
                 self.clear()  # the server may have ended all of them
-            if is_done and len(self._warm) < self.spare // 8:
-                self._warm.append((connection, now()))
+            if is_done and len(self._recent) < self.spare // 8:
+                self._recent.append((connection, now()))
             else:
                 self._pool.release(connection)
 
     def _get(self) -> Any:
         """A connection. The pool's look whether one is still open costs more than all the rest."""
-        while self._warm:
+        while self._recent:
             try:
-                connection, since = self._warm.pop()
+                connection, since = self._recent.pop()
             except IndexError:
                 break
             if now() - since < 1.0:
                 return connection
             self._pool.release(connection)
-        return self._pool.get_connection(*NAME)
+        return self._pool.get_connection(*self._name)
 
     def clear(self, is_child: bool = False) -> None:
         if is_child:
-            self._warm = []
+            self._recent = []
         while True:
             try:
-                self._pool.release(self._warm.pop()[0])
+                self._pool.release(self._recent.pop()[0])
             except IndexError:
                 return
 
@@ -103,7 +95,7 @@ class _Server:
             raise Disconnected(f"no reply within {limit:g} s")
         try:
             return connection.read_response(disable_decoding=True)
-        except RedisError as error:
+        except failures() as error:
             reply = from_redis(error)
             if isinstance(reply, ServerError):
                 return reply
@@ -137,16 +129,9 @@ class _Cluster:
             pipeline = self._client.pipeline()
             for command in batch.commands:
                 pipeline.execute_command(*command)
-            replies = pipeline.execute(raise_on_error=False)
-        except (RedisError, RedisClusterException, OSError) as error:
-            reply = from_redis(error)
-            if isinstance(reply, ServerError) and len(batch.commands) == 1:
-                return [reply]
-            raise Disconnected(str(error)) from None
-        errors = [from_redis(reply) if isinstance(reply, Exception) else reply for reply in replies]
-        if any(isinstance(reply, Disconnected) for reply in errors):
-            raise Disconnected("a node did not answer")
-        return errors
+            return of_pipeline(pipeline.execute(raise_on_error=False))
+        except failures() as error:
+            return from_cluster(error, len(batch.commands))
 
 
 class _Waiter:
@@ -179,14 +164,14 @@ class Engine(Base[L]):
 
     def _begin(self) -> None:
         super()._begin()
-        self._starting = threading.Lock()
-        self._keeper: Optional[threading.Thread] = None
+        self._start_lock = threading.Lock()
+        self._renewer: Optional[threading.Thread] = None
         self._listener: Optional[threading.Thread] = None
-        self._sleep = _Waiter()
-        self._spare = list(range(self._io.spare))  # connections for waits that block
+        self._wakeup = _Waiter()
+        self._block_permits = list(range(self._io.spare))  # connections for waits that block
 
     def _notify(self) -> None:
-        self._sleep.wake(None)
+        self._wakeup.wake(None)
 
     def close(self) -> None:
         """Releases all holds, and ends both threads. The client stays open: it is the caller's."""
@@ -252,7 +237,7 @@ class Engine(Base[L]):
             except Exception as error:
                 log.warning("left to its lease: %s", error)
 
-        thread = threading.Thread(target=run, name="dlock-give-up", daemon=True)
+        thread = threading.Thread(target=run, name="dlock-rollback", daemon=True)
         thread.start()
         thread.join(min(1.0, self.response_timeout))
 
@@ -264,9 +249,9 @@ class Engine(Base[L]):
         self._start("_listener", self._listen)
         request, max_hold = self._request(target, options), options.get("max_hold", self.max_hold)
         settings, permit = self._settings, None
-        if settings.block is None and timeout != 0 and self._spare:
+        if settings.block is None and timeout != 0 and self._block_permits:
             try:  # faster than a message; the rest of many waiters share the connection for messages
-                permit = self._spare.pop()
+                permit = self._block_permits.pop()
                 settings = self._blocking
             except IndexError:
                 pass
@@ -274,10 +259,10 @@ class Engine(Base[L]):
             state = self._run(acquire(request, timeout, settings, self._background, max_hold))
         finally:
             if permit is not None:
-                self._spare.append(permit)
+                self._block_permits.append(permit)
         try:
             self._registry.add(state)
-            self._start("_keeper", self._keep)
+            self._start("_renewer", self._renew_holds)
             if state.renew_at < self._wakes_at - state.request.lease / 6:
                 self._notify()
             if self._is_closed:
@@ -302,16 +287,16 @@ class Engine(Base[L]):
         thread = getattr(self, which)
         if thread is not None and thread.is_alive():
             return
-        with self._starting:
+        with self._start_lock:
             if getattr(self, which) is thread:
                 thread = threading.Thread(target=target, name=f"dlock{which}", daemon=True)
                 thread.start()
                 setattr(self, which, thread)
 
-    def _keep(self) -> None:
+    def _renew_holds(self) -> None:
         """Renews all holds."""
         while not self._is_closed:
-            sleep = self._sleep = _Waiter()
+            sleep = self._wakeup = _Waiter()
             self._wakes_at = math.inf  # a hold that begins now may be overlooked, so it wakes this thread
             rounds, self._wakes_at = self._registry.due(self._settings.replicas, self._io.node)
             if not rounds:
@@ -322,9 +307,9 @@ class Engine(Base[L]):
                 else:
                     self._renew(renewals)
 
-    def _renew(self, renewals: Round) -> None:
+    def _renew(self, renewals: RenewalBatch) -> None:
         try:
-            renewals.learn(self._io.run(renewals.batch))
+            renewals.apply(self._io.run(renewals.batch))
         except Disconnected as error:
             log.info("renewal: %s", error)
         except Exception:  # the next attempt follows: nothing ends the thread
@@ -337,7 +322,7 @@ class Engine(Base[L]):
                 try:
                     pubsub.subscribe(self._channel, FLUSHES)
                     while not self._is_closed:
-                        self._hear(pubsub.get_message(timeout=1.0))
+                        self._on_message(pubsub.get_message(timeout=1.0))
                 finally:
                     pubsub.close()
             except Exception as error:

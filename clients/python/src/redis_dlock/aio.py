@@ -6,16 +6,15 @@ import asyncio
 import functools
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Generator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
 from ._async import AsyncEngine
-from ._base import BaseHold, Entered, Options
+from ._base import BaseHold, BaseLock, Options
 from ._clock import now
 from ._holds import HoldState
 from ._requests import Target
 from .errors import NotAcquired
-from .primitives import AsyncLatch, Leader, Once, leader, next_leader, other_run, require_run
+from .primitives import AsyncLatch, BaseElection, Leader, Once, await_other_run, require_run
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -29,7 +28,7 @@ class AsyncDLock(AsyncEngine["AsyncLock"]):
 
     ``client`` is a ``redis.asyncio.Redis`` (also from ``Sentinel.master_for``) or a
     ``redis.asyncio.cluster.RedisCluster``. The settings are those of ``DLock``. All tasks share one connection for
-    commands and one for messages, but for waits for several locks. It belongs to one event loop.
+    commands and one for messages, but for waits for key_tuple locks. It belongs to one event loop.
     """
 
     def _handle(self, target: Target, options: Options) -> AsyncLock:
@@ -106,7 +105,7 @@ class AsyncHold(BaseHold):
         Raises LockLost if the hold was lost before, and ReleaseUnknown if that is not known. Neither is retried: a
         second call raises the same again. If the caller is cancelled, the release goes on.
         """
-        if not self._is_given_back():
+        if not self._needs_no_release():
             await self._engine._release(self._state, done)
 
     async def __aenter__(self) -> AsyncHold:
@@ -122,8 +121,7 @@ class AsyncHold(BaseHold):
             self._is_cancelled = True
             self._body.cancel()
 
-    async def __aexit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
-                        trace: Optional[TracebackType]) -> None:
+    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
         body, self._body = self._body, None
         is_cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
         has_error, others = kind is not None and not is_cancelled, 0
@@ -146,23 +144,15 @@ class AsyncHold(BaseHold):
             raise asyncio.CancelledError
 
 
-class AsyncLock:
+class AsyncLock(BaseLock["AsyncHold"]):
     """What can be acquired: with ``async with``, as a decorator, or by ``acquire``. One object serves any task."""
-
-    def __init__(self, engine: AsyncDLock, target: Target, options: Options) -> None:
-        self._engine, self._target, self._options = engine, target, options
-        self._entered: Entered[AsyncHold] = Entered()
-
-    def __repr__(self) -> str:
-        return f"<AsyncLock {self._target}>"
 
     async def acquire(self, timeout: Any = ...) -> AsyncHold:
         """Waits for the lock. Raises NotAcquired after ``timeout`` seconds (None: never; default: that of the lock).
 
         A task that is cancelled leaves the queue.
         """
-        limit = self._options.get("timeout") if timeout is ... else timeout
-        return AsyncHold(self._engine, await self._engine._acquire(self._target, self._options, limit))
+        return AsyncHold(self._engine, await self._engine._acquire(self._target, self._options, self._timeout(timeout)))
 
     async def try_acquire(self) -> Optional[AsyncHold]:
         """Acquires the lock if it is free; else None, without waiting for it."""
@@ -174,8 +164,7 @@ class AsyncLock:
     async def __aenter__(self) -> AsyncHold:
         return await self._entered.push(asyncio.current_task(), await self.acquire()).__aenter__()
 
-    async def __aexit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
-                        trace: Optional[TracebackType]) -> None:
+    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
         await self._entered.pop(asyncio.current_task()).__aexit__(kind, error, trace)
 
     def __call__(self, work: F) -> F:
@@ -197,7 +186,7 @@ class AsyncLock:
         least once, not exactly once: look into the cache again inside ``work``.
         """
         require_run(self._target)
-        timeout = self._options.get("timeout")
+        timeout = self._timeout()
         deadline = None if timeout is None else now() + timeout
         while True:
             hold = await self.try_acquire()
@@ -206,29 +195,17 @@ class AsyncLock:
                     value = await work(hold)
                     await hold.release(done=True)
                 return Once(True, value)
-            if await self._engine._run(other_run(self._target, deadline, self._engine._settings)):
+            if await self._engine._run(await_other_run(self._target, deadline, self._engine._settings)):
                 return Once(False, None)
 
 
-class AsyncElection:
+class AsyncElection(BaseElection[Awaitable[AsyncHold], Awaitable[Optional[Leader]]]):
     """The leader is the holder of a lock, and its value is the label of the hold."""
-
-    def __init__(self, lock: AsyncLock) -> None:
-        self._lock = lock
-
-    async def campaign(self, timeout: Any = ...) -> AsyncHold:
-        """Waits until this candidate leads. The hold is the leadership: release it to resign."""
-        return await self._lock.acquire(timeout)
-
-    async def leader(self) -> Optional[Leader]:
-        """Who leads now; the answer may be outdated when you read it."""
-        engine = self._lock._engine
-        return await engine._run(leader(self._lock._target.keys[0], engine._settings))
 
     async def observe(self) -> AsyncIterator[Leader]:
         """One leader after the other, from the present one on."""
-        engine, last = self._lock._engine, 0
+        last = 0
         while True:
-            found = await engine._run(next_leader(self._lock._target.keys[0], last, engine._settings))
+            found = await self._next(last)
             last = found.token
             yield found

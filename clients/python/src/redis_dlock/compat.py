@@ -57,7 +57,7 @@ class Lock(PollingLock):
     @property
     def fencing_token(self) -> Optional[int]:
         """Of the last acquire of this object, in this thread: a number that rises from grant to grant."""
-        return None if self.local.state is None else int(self.local.state.parts[0].token)
+        return None if self.local.state is None else int(self.local.state.grants[0].token)
 
     def locked(self) -> bool:
         return int(fields(self._ask("INFO")).get("holds", 0)) > 0

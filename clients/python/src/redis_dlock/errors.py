@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from typing import Any
 
 
@@ -69,6 +71,16 @@ class Disconnected(Exception):
     """No reply came, so the outcome of the request is not known."""
 
 
+def failures() -> tuple[type[Exception], ...]:
+    """What clients of redis-py and of valkey-py raise."""
+    found: list[type[Exception]] = [OSError, asyncio.TimeoutError]
+    for package, name in (("redis", "Redis"), ("valkey", "Valkey")):
+        exceptions = sys.modules.get(f"{package}.exceptions")
+        if exceptions is not None:
+            found += [getattr(exceptions, f"{name}Error"), getattr(exceptions, f"{name}ClusterException")]
+    return tuple(found)
+
+
 # redis-py makes classes of these errors, and cuts the code off their texts.
 _CODES = {
     "OutOfMemoryError": "OOM",
@@ -88,22 +100,36 @@ _CODES = {
 
 
 def from_redis(error: Exception) -> Exception:
-    """The error reply in an exception of redis-py; ``Disconnected`` if it is none."""
-    from redis.exceptions import DataError, ResponseError
-
+    """The error reply in an exception of redis-py or valkey-py; ``Disconnected`` if it is none."""
     classes = [base.__name__ for base in type(error).__mro__]
     for name in classes:
         if name in _CODES:
             return ServerError(getattr(error, "status_code", None) or _CODES[name], str(error))
-    if isinstance(error, DataError):  # redis-py cannot encode an argument
+    if "DataError" in classes:  # redis-py cannot encode an argument
         return ServerError("ERR", str(error))
-    if isinstance(error, ResponseError):
+    if "ResponseError" in classes:
         word, _, text = str(error).partition(" ")
         return ServerError(word, text) if word.isupper() and word.isalpha() else ServerError("ERR", str(error))
     return Disconnected(str(error) or type(error).__name__)
 
 
-def for_user(error: ServerError) -> DLockError:
+def from_cluster(error: Exception, commands: int) -> list[Any]:
+    """The replies, if what a cluster client raised for one command is an error reply; else raises ``Disconnected``."""
+    reply = from_redis(error)
+    if isinstance(reply, ServerError) and commands == 1:
+        return [reply]
+    raise Disconnected(str(error)) from None
+
+
+def of_pipeline(replies: list[Any]) -> list[Any]:
+    """The replies of a cluster client's pipeline. Raises ``Disconnected`` unless each command has one."""
+    known = [from_redis(reply) if isinstance(reply, Exception) else reply for reply in replies]
+    if any(isinstance(reply, Disconnected) for reply in known):
+        raise Disconnected("a node did not answer")
+    return known
+
+
+def user_error(error: ServerError) -> DLockError:
     """The exception that a user sees for an error reply that ends a call."""
     if error.code == "ERR" and "unknown command" in error.text:
         return Refused("ERR", "the server has no module dlock (loadmodule libdlock.so), or does not know this command")

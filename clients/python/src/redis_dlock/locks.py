@@ -6,16 +6,15 @@ import functools
 import inspect
 import threading
 from collections.abc import Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
-from ._base import BaseHold, Entered, Options
-from ._clock import GLANCE, now
+from ._base import BaseHold, BaseLock, Options
+from ._clock import CLOCK_INTERVAL, now
 from ._holds import HoldState
 from ._requests import Target
 from ._sync import Engine
 from .errors import NotAcquired
-from .primitives import Latch, Leader, Once, leader, next_leader, other_run, require_run
+from .primitives import BaseElection, Latch, Leader, Once, await_other_run, require_run
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -76,7 +75,7 @@ class Lost:
         while not self.is_set():
             if self._state.is_released:
                 return False
-            left = GLANCE if deadline is None else min(GLANCE, deadline - now())
+            left = CLOCK_INTERVAL if deadline is None else min(CLOCK_INTERVAL, deadline - now())
             if left <= 0:
                 return False
             self._told.wait(max(0.001, min(left, self._state.until - now())))
@@ -96,14 +95,13 @@ class Hold(BaseHold):
         Raises LockLost if the hold was lost before, and ReleaseUnknown if that is not known. Neither is retried: a
         second call raises the same again.
         """
-        if not self._is_given_back():
+        if not self._needs_no_release():
             self._engine._release(self._state, done)
 
     def __enter__(self) -> Hold:
         return self
 
-    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if self._state.release_id is not None:
             return  # the body released it, and learned the outcome
         try:
@@ -113,20 +111,12 @@ class Hold(BaseHold):
                 raise
 
 
-class Lock:
+class Lock(BaseLock["Hold"]):
     """What can be acquired: with ``with``, as a decorator, or by ``acquire``. One object serves any number of tasks."""
-
-    def __init__(self, engine: DLock, target: Target, options: Options) -> None:
-        self._engine, self._target, self._options = engine, target, options
-        self._entered: Entered[Hold] = Entered()
-
-    def __repr__(self) -> str:
-        return f"<Lock {self._target}>"
 
     def acquire(self, timeout: Any = ...) -> Hold:
         """Waits for the lock. Raises NotAcquired after ``timeout`` seconds (None: never; default: that of the lock)."""
-        limit = self._options.get("timeout") if timeout is ... else timeout
-        return Hold(self._engine, self._engine._acquire(self._target, self._options, limit))
+        return Hold(self._engine, self._engine._acquire(self._target, self._options, self._timeout(timeout)))
 
     def try_acquire(self) -> Optional[Hold]:
         """Acquires the lock if it is free; else None, at once."""
@@ -143,8 +133,7 @@ class Lock:
             hold.release()
             raise
 
-    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self._entered.pop(threading.get_ident()).__exit__(kind, error, trace)
 
     def __call__(self, work: F) -> F:
@@ -166,7 +155,7 @@ class Lock:
         least once, not exactly once: look into the cache again inside ``work``.
         """
         require_run(self._target)
-        timeout = self._options.get("timeout")
+        timeout = self._timeout()
         deadline = None if timeout is None else now() + timeout
         while True:
             hold = self.try_acquire()
@@ -175,29 +164,17 @@ class Lock:
                     value = work(hold)
                     hold.release(done=True)
                 return Once(True, value)
-            if self._engine._run(other_run(self._target, deadline, self._engine._settings)):
+            if self._engine._run(await_other_run(self._target, deadline, self._engine._settings)):
                 return Once(False, None)
 
 
-class Election:
+class Election(BaseElection[Hold, Optional[Leader]]):
     """The leader is the holder of a lock, and its value is the label of the hold."""
-
-    def __init__(self, lock: Lock) -> None:
-        self._lock = lock
-
-    def campaign(self, timeout: Any = ...) -> Hold:
-        """Waits until this candidate leads. The hold is the leadership: release it to resign."""
-        return self._lock.acquire(timeout)
-
-    def leader(self) -> Optional[Leader]:
-        """Who leads now; the answer may be outdated when you read it."""
-        engine = self._lock._engine
-        return engine._run(leader(self._lock._target.keys[0], engine._settings))
 
     def observe(self) -> Iterator[Leader]:
         """One leader after the other, from the present one on."""
-        engine, last = self._lock._engine, 0
+        last = 0
         while True:
-            found = engine._run(next_leader(self._lock._target.keys[0], last, engine._settings))
+            found = self._next(last)
             last = found.token
             yield found

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any, Callable, Generic, Optional, TypeVar
 
-from ._clock import GLANCE, now
+from ._clock import CLOCK_INTERVAL, now
 from ._programs import Pause, Program, Settings, ask, wait_for
 from ._requests import Target, fields, new_id, text
 from .errors import NotAcquired
@@ -14,6 +14,8 @@ from .errors import NotAcquired
 T = TypeVar("T")
 Bool = TypeVar("Bool")
 Int = TypeVar("Int")
+H = TypeVar("H")
+Lead = TypeVar("Lead")
 
 
 def _as(convert: Callable[[Any], T], program: Program[Any]) -> Program[T]:
@@ -24,7 +26,7 @@ def _count(info: Any) -> int:
     return int(fields(info).get("count", 0))
 
 
-class LatchBase(Generic[Bool, Int]):
+class BaseLatch(Generic[Bool, Int]):
     """A latch: opens, once, after a number of steps."""
 
     def __init__(self, engine: Any, key: str) -> None:
@@ -51,11 +53,11 @@ class LatchBase(Generic[Bool, Int]):
         return self._engine._run(_as(bool, waiting))  # type: ignore[no-any-return]
 
 
-class Latch(LatchBase[bool, int]):
+class Latch(BaseLatch[bool, int]):
     """A latch: opens, once, after a number of steps."""
 
 
-class AsyncLatch(LatchBase[Awaitable[bool], Awaitable[int]]):
+class AsyncLatch(BaseLatch[Awaitable[bool], Awaitable[int]]):
     """A latch, for asyncio."""
 
 
@@ -73,6 +75,24 @@ def leader(key: str, settings: Settings) -> Program[Optional[Leader]]:
     return Leader(text(info["label"]), int(info["token"])) if int(info.get("holds", 0)) else None
 
 
+class BaseElection(Generic[H, Lead]):
+    """What elections for threads and for asyncio share."""
+
+    def __init__(self, lock: Any) -> None:
+        self._lock, self._engine, self._key = lock, lock._engine, lock._target.keys[0]
+
+    def campaign(self, timeout: Any = ...) -> H:
+        """Waits until this candidate leads. The hold is the leadership: release it to resign."""
+        return self._lock.acquire(timeout)  # type: ignore[no-any-return]
+
+    def leader(self) -> Lead:
+        """Who leads now; the answer may be outdated when you read it."""
+        return self._engine._run(leader(self._key, self._engine._settings))  # type: ignore[no-any-return]
+
+    def _next(self, last: int) -> Any:
+        return self._engine._run(next_leader(self._key, last, self._engine._settings))
+
+
 def next_leader(key: str, last: int, settings: Settings) -> Program[Leader]:
     """Waits until the leadership with the token ``last`` has ended and another one has begun."""
     if last:
@@ -81,7 +101,7 @@ def next_leader(key: str, last: int, settings: Settings) -> Program[Leader]:
         found = yield from leader(key, settings)
         if found is not None and found.token > last:
             return found
-        yield Pause(GLANCE)
+        yield Pause(CLOCK_INTERVAL)
 
 
 @dataclass(frozen=True)
@@ -98,7 +118,7 @@ def require_run(target: Target) -> None:
         raise TypeError("run_once needs lock() or fair_lock()")
 
 
-def other_run(target: Target, deadline: Optional[float], settings: Settings) -> Program[bool]:
+def await_other_run(target: Target, deadline: Optional[float], settings: Settings) -> Program[bool]:
     """Waits for the end of the hold in force. Whether its work is done."""
     left = None if deadline is None else max(0.0, deadline - now())
     end = yield from wait_for([f"{target.family}.AWAIT", target.keys[0], "REASON"], target.keys[0], left, settings)
