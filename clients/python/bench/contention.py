@@ -9,6 +9,7 @@ the one of the tests (DLOCK_SERVER, DLOCK_MODULE). BLPOP is the floor: a lock wi
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import statistics
 import sys
@@ -67,10 +68,10 @@ def dlock_threads(port: int, count: Count, seconds: float) -> None:
         in_threads(count, seconds, turn)
 
 
-def dlock_asyncio(port: int, count: Count, seconds: float) -> None:
+def dlock_asyncio(port: int, count: Count, seconds: float, block: float | None = None) -> None:
     async def main() -> None:
         client = redis.asyncio.Redis(port=port, max_connections=1000)
-        async with AsyncDLock(client) as locks:
+        async with AsyncDLock(client, block=block) as locks:
             async def work(worker: int) -> None:
                 while not count.is_over:
                     started = time.perf_counter()
@@ -133,7 +134,8 @@ def blpop_asyncio(port: int, count: Count, seconds: float) -> None:
 
 
 CONTENDERS = {"BLPOP, threads (floor)": blpop, "dlock, threads": dlock_threads, "BLPOP, asyncio (floor)": blpop_asyncio,
-              "dlock, asyncio": dlock_asyncio, "redis-py Lock": redis_py}
+              "dlock, asyncio": dlock_asyncio, "dlock, asyncio, block=2": functools.partial(dlock_asyncio, block=2.0),
+              "redis-py Lock": redis_py}
 if redis_lock:
     CONTENDERS["python-redis-lock"] = python_redis_lock
 

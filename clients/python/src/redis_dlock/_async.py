@@ -21,7 +21,7 @@ class _Link:
     """A connection, and the batches whose replies are still to come."""
 
     def __init__(self, connection: Any) -> None:
-        self.connection, self.is_dropped = connection, False
+        self.connection = connection
         self.sent: deque[tuple[Batch, asyncio.Future[list[Any]]]] = deque()
         self.reader: Optional[asyncio.Task[None]] = None
 
@@ -33,7 +33,7 @@ class _Server:
         self._pool, self._timeout, self._name = client.connection_pool, timeout, name_for(client.connection_pool)
         self._link: Optional[_Link] = None
         self._queue: list[tuple[Batch, asyncio.Future[list[Any]]]] = []
-        self._pump: Optional[asyncio.Task[None]] = None
+        self._opening: Optional[asyncio.Task[None]] = None
 
     async def run(self, batch: Batch) -> list[Any]:
         try:
@@ -43,39 +43,43 @@ class _Server:
             future: asyncio.Future[list[Any]] = loop.create_future()
             batch.is_certain = self._link is not None
             self._queue.append((batch, future))
-            if self._pump is None or self._pump.done():
-                self._pump = loop.create_task(self._work())
+            if len(self._queue) == 1:
+                loop.call_soon(self._flush)  # in one write with the batches of other tasks
             return await future  # if the caller is cancelled, the others' replies still come in order
         except ServerError as refusal:  # of the connection
             return [refusal] * len(batch.to_send(self._timeout))
 
-    async def _work(self) -> None:
-        while self._queue:
-            link = self._link
-            try:
-                if link is None:
-                    link = self._link = _Link(await self._get())
-                    for batch, _ in self._queue:
-                        batch.is_certain = False
-                taken, self._queue = self._queue, []
-                link.sent.extend(taken)
-                if link.reader is None or link.reader.done():
-                    link.reader = asyncio.get_running_loop().create_task(self._receive(link))
-                packed = pack([command for batch, _ in taken for command in batch.to_send(self._timeout)])
-                if not link.connection.is_connected:  # else redis-py connects again, perhaps after the link was dropped
-                    raise Disconnected("the connection ended")
-                await link.connection.send_packed_command(packed, check_health=False)
-            except (Exception, asyncio.CancelledError) as error:
-                is_end = isinstance(error, asyncio.CancelledError)
-                if link is None or is_end:
-                    taken, self._queue = self._queue, []
-                    self._fail(taken, error)
-                if link is not None:
-                    await self._drop(link, error)
-                if is_end:
-                    raise
-            if link is not None and link.is_dropped:
-                self._fail(link.sent, Disconnected("the connection ended"))
+    def _flush(self) -> None:
+        """Sends what is in the queue, or opens a connection for it."""
+        loop, link = asyncio.get_running_loop(), self._link
+        if link is None:
+            if self._opening is None or self._opening.done():
+                self._opening = loop.create_task(self._open())
+            return
+        link.sent.extend(self._queue)
+        packed = pack([command for batch, _ in self._queue for command in batch.to_send(self._timeout)])
+        self._queue = []
+        # Not send_packed_command: it opens a connection that ended again, and its order is that of tasks.
+        writer = link.connection._writer
+        is_open = writer is not None and not writer.is_closing()
+        if is_open:
+            writer.write(packed)
+        if link.reader is None or link.reader.done():
+            ended = Disconnected("the connection ended")
+            link.reader = loop.create_task(self._receive(link) if is_open else self._drop(link, ended))
+
+    async def _open(self) -> None:
+        try:
+            self._link = _Link(await self._get())
+        except (Exception, asyncio.CancelledError) as error:
+            queue, self._queue = self._queue, []
+            self._fail(queue, error)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        else:
+            for batch, _ in self._queue:
+                batch.is_certain = False
+            self._flush()
 
     async def _receive(self, link: _Link) -> None:
         try:
@@ -92,13 +96,9 @@ class _Server:
 
     async def _drop(self, link: _Link, error: BaseException) -> None:
         """Ends a connection: replies that are still to come must not be taken for others."""
-        self._link = None if self._link is link else self._link
-        self._fail(link.sent, error)
-        if not link.is_dropped:
-            link.is_dropped = True
-            if link.reader is not None and link.reader is not asyncio.current_task():
-                link.reader.cancel()
-                await asyncio.gather(link.reader, return_exceptions=True)
+        if self._link is link:
+            self._link = None
+            self._fail(link.sent, error)
             await link.connection.disconnect(nowait=True)
             await self._pool.release(link.connection)
 
@@ -147,9 +147,10 @@ class _Server:
         return ""
 
     async def close(self) -> None:
-        if self._pump is not None:
-            await asyncio.wait([self._pump], timeout=self._timeout)
-            self._pump.cancel()
+        for task in (self._opening, None if self._link is None else self._link.reader):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         if self._link is not None:
             await self._drop(self._link, Disconnected("closed"))
 
@@ -160,7 +161,7 @@ class _Server:
         if self._link is not None:
             connections.append(self._link.connection)
         self._pool.reset()
-        self._link, self._queue, self._pump = None, [], None
+        self._link, self._queue, self._opening = None, [], None
         return connections
 
 
@@ -371,7 +372,7 @@ class AsyncEngine(Base[L]):
                 async with self.client.pubsub() as pubsub:
                     await pubsub.subscribe(self._channel, FLUSHES)
                     while not self._is_closed:
-                        self._on_message(await pubsub.get_message(timeout=5.0))
+                        self._on_message(await pubsub.get_message(timeout=None))
             except Exception as error:
                 log.info("messages: %s", error)
                 await asyncio.sleep(0.2)

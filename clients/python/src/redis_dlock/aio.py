@@ -70,8 +70,8 @@ class AsyncLost:
     """Set when its hold is lost: ``await hold.lost``."""
 
     def __init__(self, state: HoldState) -> None:
-        self._state, self._told = state, asyncio.Event()
-        state.on_loss.append(_in_loop(self._told.set))
+        self._state = state
+        self._event: Optional[asyncio.Event] = None
 
     def is_set(self) -> bool:
         return self._state.reason() is not None
@@ -80,8 +80,11 @@ class AsyncLost:
 
     async def wait(self) -> None:
         """Waits until the hold is lost. It never ends after a release."""
+        if self._event is None:
+            self._event = asyncio.Event()
+            self._state.on_loss.append(_in_loop(self._event.set))
         if not self.is_set():
-            await self._told.wait()
+            await self._event.wait()
 
     def __await__(self) -> Generator[Any, None, None]:
         return self.wait().__await__()
