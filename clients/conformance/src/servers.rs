@@ -125,13 +125,21 @@ impl Servers {
         let Kind::Sentinel { servers, sentinels } = &mut self.kind else {
             return Err("only with Sentinels".to_owned().into());
         };
+        let before = sentinels.primary_port();
+        let (primary, replicas): (Vec<_>, Vec<_>) =
+            servers.iter_mut().partition(|server| Some(server.port()) == before);
+        let [primary] = primary.try_into().map_err(|_| "no primary".to_owned())?;
+        // A new replica may get nothing for a second after its link is up. What it does not have is lost by right.
+        for replica in replicas {
+            primary.wait_replica_synced(replica);
+            replica.forget_connection();
+        }
+        primary.forget_connection();
         if !is_by_death {
             sentinels.failover();
             return Ok(());
         }
-        let before = sentinels.primary_port();
-        let primary = servers.iter_mut().find(|server| Some(server.port()) == before);
-        primary.ok_or("no primary".to_owned())?.kill9();
+        primary.kill9();
         sentinels.wait_primary_other_than(before);
         Ok(())
     }
