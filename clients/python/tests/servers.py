@@ -136,6 +136,7 @@ class Proxy:
         self.delay = 0.0  # of replies, in seconds
         self.cut_after = b""  # a request that contains this goes through, and its connection ends before the reply
         self.hold_back = b""  # a request that contains this does not go through: its connection ends
+        self.mute_at = b""  # a connection whose replies contain this stays open, and brings no more of them
         self.cuts = 0
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
@@ -178,10 +179,14 @@ class Proxy:
         self._close(client, server)
 
     def _replies(self, client: socket.socket, server: socket.socket) -> None:
+        is_mute = False
         try:
             while data := server.recv(1 << 16):
                 if self.delay:
                     time.sleep(self.delay)
+                is_mute = is_mute or bool(self.mute_at and self.mute_at in data)
+                if is_mute:
+                    continue
                 client.sendall(data)
         except OSError:
             pass

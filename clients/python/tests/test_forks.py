@@ -125,8 +125,9 @@ else:
 
 class Parent:
     def __init__(self, port: int, key: str, kind: str, scene: str = "pool") -> None:
-        self.process = subprocess.Popen([sys.executable, "-c", PARENT, str(port), key, kind, scene], text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        words = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PARENT, str(port), key, kind, scene]
+        self.process = subprocess.Popen(words, text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
         self.child = 0
 

@@ -8,6 +8,8 @@ import pickle
 import pytest
 
 from redis_dlock import LockLost, NotAcquired, Refused, ReleaseUnknown, Unavailable
+from redis_dlock._programs import NotReplicated, Settings, acquire
+from redis_dlock._requests import Batch, Replicas, Request, Target
 
 
 def holds(server, key) -> int:
@@ -110,3 +112,31 @@ def test_errors_travel_between_processes():
     for error in (LockLost(("a", "b"), "broken"), Refused("LIMIT", "text"), NotAcquired("x"), ReleaseUnknown("y")):
         copy = pickle.loads(pickle.dumps(error))
         assert (type(copy), str(copy), copy.__dict__) == (type(error), str(error), error.__dict__)
+
+
+INFO = b"# dlock_keys\r\ndlock_keys:3\r\ndlock_quarantine_left_ms:%d\r\n"
+
+
+@pytest.mark.parametrize(("acknowledged", "left", "outcome"), [
+    (1, 0, "granted"), (2, 0, "granted"), (0, 0, "refused"), (None, 0, "refused"), (0, 700, "refused"),
+    (1, 700, "asked again"),
+])
+def test_a_grant_counts_if_replicas_have_it_and_none_came_over(acknowledged, left, outcome):
+    """docs/failover.md, rule 4. A replica that came over since may have confirmed a grant of another primary."""
+    request = Request(Target("DLOCK", ("k",)), "me", "id", 10.0, "channel", None)
+    rolled_back: list = []
+    program = acquire(request, None, Settings(10, 10, None, 60, Replicas(1, 0.5)), rolled_back.append, None)
+    step = next(program)
+    assert isinstance(step, Batch)
+    assert step.to_send()[1:] == [["WAIT", 1, 500], ["INFO", "dlock_keys"]]
+    replies = [7, acknowledged, INFO % left]
+    if outcome == "granted":
+        with pytest.raises(StopIteration):
+            program.send(replies)
+    elif outcome == "refused":
+        with pytest.raises(NotReplicated):
+            program.send(replies)
+    else:
+        program.send(replies)
+        assert next(program).commands[0][-1] != "id"  # a pause, and another request
+    assert len(rolled_back) == (outcome != "granted")

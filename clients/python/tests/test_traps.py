@@ -253,6 +253,26 @@ async def test_cut_connections_keep_the_place(make, proxy, server, key):
     await api.release(await second)
 
 
+async def test_a_silent_subscription_is_replaced(make, proxy, server, key):
+    """It may stay open and bring nothing: of a server that became a replica, or through a firewall that forgot it."""
+    api = make(proxy.port, client={"max_connections": 5}, queue=6.0)  # too few for threads to wait in blocked calls
+    hold = await make().acquire(key)
+    waiting = api.start(key)
+    await api.until(lambda: server.waiters(key) == 1 and api.locks._generation == 1)
+    proxy.mute_at = b"granted "
+    await api.release(hold)
+    mine = await asyncio.wait_for(waiting, 10)  # asked again after half of the time in the queue
+    proxy.mute_at = b""
+    await api.until(lambda: api.locks._generation == 1)
+    other = make().start(key)
+    await api.until(lambda: server.waiters(key) == 1)
+    await api.release(mine)
+    hold, waiting = await other, api.start(key)
+    await api.until(lambda: server.waiters(key) == 1)
+    await api.release(hold)
+    await api.release(await asyncio.wait_for(waiting, 2))
+
+
 async def test_the_wall_clock_does_not_count(api, server, key, monkeypatch):
     hold = await api.acquire(key, lease=10)
     real = time.time

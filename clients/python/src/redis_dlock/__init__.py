@@ -1,16 +1,7 @@
 """Locks in Redis and Valkey servers with the module dlock: https://github.com/dlock/dlock."""
 
 from .aio import AsyncDLock, AsyncElection, AsyncHold, AsyncLock
-from .errors import (
-    Deadlock,
-    DLockError,
-    LockLost,
-    NotAcquired,
-    Refused,
-    ReleaseUnknown,
-    Replaced,
-    Unavailable,
-)
+from .errors import Deadlock, DLockError, LockLost, NotAcquired, Refused, ReleaseUnknown, Replaced, Unavailable
 from .locks import DLock, Election, Hold, Lock
 from .primitives import AsyncLatch, Latch, Leader, Once
 

@@ -47,17 +47,19 @@ class _Server:
                 loop.call_soon(self._flush)  # in one write with the batches of other tasks
             return await future  # if the caller is cancelled, the others' replies still come in order
         except ServerError as refusal:  # of the connection
-            return [refusal] * len(batch.to_send(self._timeout))
+            return [refusal] * len(batch.to_send())
 
     def _flush(self) -> None:
         """Sends what is in the queue, or opens a connection for it."""
         loop, link = asyncio.get_running_loop(), self._link
+        if not self._queue:
+            return
         if link is None:
             if self._opening is None or self._opening.done():
                 self._opening = loop.create_task(self._open())
             return
         link.sent.extend(self._queue)
-        packed = pack([command for batch, _ in self._queue for command in batch.to_send(self._timeout)])
+        packed = pack([command for batch, _ in self._queue for command in batch.to_send()])
         self._queue = []
         # Not send_packed_command: it opens a connection that ended again, and its order is that of tasks.
         writer = link.connection._writer
@@ -85,7 +87,7 @@ class _Server:
         try:
             while link.sent:
                 batch, future = link.sent[0]
-                replies = [await self._read(link.connection, 0.0) for _ in batch.to_send(self._timeout)]
+                replies = [await self._read(link.connection, 0.0) for _ in batch.to_send()]
                 link.sent.popleft()
                 if not future.done():
                     future.set_result(replies)
@@ -113,7 +115,7 @@ class _Server:
         """A batch that blocks has a connection of its own."""
         connection, is_done = await self._get(), False
         try:
-            commands = batch.to_send(self._timeout)
+            commands = batch.to_send()
             await connection.send_packed_command(pack(commands), check_health=False)
             replies = [await self._read(connection, batch.block) for _ in commands]
             is_done = True
@@ -151,17 +153,15 @@ class _Server:
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
+        self._fail(self._queue, Disconnected("closed"))
         if self._link is not None:
             await self._drop(self._link, Disconnected("closed"))
 
     def forget(self) -> list[Any]:
         """After a fork: the connections that the parent goes on using."""
         connections = [*getattr(self._pool, "_available_connections", ()),
-                       *getattr(self._pool, "_in_use_connections", ())]
-        if self._link is not None:
-            connections.append(self._link.connection)
+                       *getattr(self._pool, "_in_use_connections", ())]  # also that of the link
         self._pool.reset()
-        self._link, self._queue, self._opening = None, [], None
         return connections
 
 
@@ -200,7 +200,6 @@ class _Cluster:
         for node in self._client.get_nodes():
             connections += node._connections
             node._connections, node._free = [], type(node._free)(maxlen=node._free.maxlen)
-        self._turns = asyncio.Semaphore(50)
         return connections
 
 
@@ -237,6 +236,8 @@ class AsyncEngine(Base[L]):
 
     def _connect(self, is_cluster: bool) -> Any:
         return _Cluster(self.client) if is_cluster else _Server(self.client, self.response_timeout)
+
+    _inherited: list[Any] = []
 
     def _begin(self) -> None:
         super()._begin()
@@ -331,6 +332,9 @@ class AsyncEngine(Base[L]):
             self._background(release(state, self._settings))
             raise RuntimeError("the AsyncDLock is closed")
         self._registry.add(state)
+        if state.is_unannounced and self._listener is not None:  # perhaps that of a server that became a replica
+            self._listener.cancel()
+            self._generation, self._listener = 0, loop.create_task(self._listen())
         if state.renew_at < self._wakes_at - state.request.lease / 6:
             self._notify()
         if self._renewer is None or self._renewer.done():
@@ -384,4 +388,7 @@ class AsyncEngine(Base[L]):
             socket = getattr(transport, "_sock", None)
             if socket is not None:
                 socket.close()
+        # What the parent's tasks refer to must live on: a task that is destroyed would end its connection here.
+        self._inherited.append((self._io, self._tasks, self._waiters, self._listener, self._renewer))
+        self._io = self._connect(hasattr(self.client, "get_nodes"))
         self._begin()

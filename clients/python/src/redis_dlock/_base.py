@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Optional, TypedDict, TypeVar
 
 from ._holds import HoldState, Registry
 from ._programs import Settings
-from ._requests import Arg, Request, Target, key_tuple, log, message, new_id
+from ._requests import Arg, Replicas, Request, Target, key_tuple, log, message, new_id
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -58,8 +58,8 @@ class Base(Generic[L]):
         # A cluster client reads replies with its own timeout.
         of_nodes = getattr(client, "connection_kwargs", None) or getattr(client, "get_connection_kwargs", dict)()
         limit = of_nodes.get("socket_timeout") if is_cluster else None
-        self._settings = Settings(queue, retry_for, block, min(60.0, limit / 2) if limit else 60.0, replicas)
-        self._registry = Registry()
+        confirm = Replicas(replicas, min(lease / 6, response_timeout / 3, 1.0))
+        self._settings = Settings(queue, retry_for, block, min(60.0, limit / 2) if limit else 60.0, confirm)
         self._channel = f"{FLUSHES}:{new_id()}"
         self._is_closed = False
         if is_cluster and replicas:

@@ -7,7 +7,7 @@ import os
 from typing import Any, Callable, Optional
 
 from ._clock import now
-from ._requests import Batch, Grant, Message, Request, log, new_id
+from ._requests import Batch, Grant, Message, Replicas, Request, log, new_id
 from .errors import LockLost, ServerError
 
 #: Clocks of two machines run at different rates: a lease counts for less than its time here.
@@ -28,6 +28,7 @@ class HoldState:
         self.on_loss: list[Callable[[], Any]] = []
         self._reason: Optional[str] = None
         self.refusal_reason = "refused"  # why the server will not renew it
+        self.is_unannounced = False  # no message came about the grant
         self.is_released = False  # the hold ends by the wish of its holder
         self.release_id: Optional[str] = None  # of all copies of the release; None: not yet given back
         self.outcome: Optional[Exception] = None  # why the release did not end the hold, or may not have
@@ -87,7 +88,7 @@ class HoldState:
 class RenewalBatch:
     """Renewals of key_tuple holds, in one batch. ``leases``: the longest lease of each owner of key_tuple holds."""
 
-    def __init__(self, due: list[HoldState], replicas: int, leases: dict[Any, float]) -> None:
+    def __init__(self, due: list[HoldState], replicas: Replicas, leases: dict[Any, float]) -> None:
         self._asked, self._replicas = now(), replicas
         # All holds of one owner and key share one lease on the server: none may shorten that of another.
         self._due = [(hold, max(hold.lease(self._asked), *map(leases.__getitem__, hold.leases))) for hold in due]
@@ -96,7 +97,7 @@ class RenewalBatch:
 
     def apply(self, replies: list[Any]) -> None:
         """An error other than that nothing is held says nothing about a hold: the next round tries again."""
-        is_confirmed = not self._replicas or (isinstance(replies[-1], int) and replies[-1] >= self._replicas)
+        is_confirmed = not self._replicas.are_too_few(replies[len(self.batch.commands) :])
         if not is_confirmed:
             log.info("renewal: too few replicas confirmed it")
         rest = iter(replies)
@@ -126,7 +127,7 @@ class Registry:
     def all(self) -> list[HoldState]:
         return list(self._holds.values())
 
-    def due(self, replicas: int, node: Callable[[str], str]) -> tuple[list[RenewalBatch], float]:
+    def due(self, replicas: Replicas, node: Callable[[str], str]) -> tuple[list[RenewalBatch], float]:
         """Renewals that are due, or soon will be, and when to look again. One round serves 1,000 holds of a node.
 
         Drops holds that are lost.

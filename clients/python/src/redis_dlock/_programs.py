@@ -15,17 +15,8 @@ from typing import Any, Optional, TypeVar, Union
 
 from ._clock import now
 from ._holds import HoldState
-from ._requests import Batch, Command, Grant, Request, milliseconds, new_id
-from .errors import (
-    Disconnected,
-    LockLost,
-    NotAcquired,
-    Refused,
-    ReleaseUnknown,
-    ServerError,
-    Unavailable,
-    user_error,
-)
+from ._requests import Batch, Command, Grant, Replicas, Request, milliseconds, new_id
+from .errors import Disconnected, LockLost, NotAcquired, Refused, ReleaseUnknown, ServerError, Unavailable, user_error
 
 T = TypeVar("T")
 
@@ -54,7 +45,7 @@ class Settings:
     retry_for: float
     block: Optional[float]  # wait on a connection taken from the pool, at most this long at a time
     longest_block: float  # shorter than every timeout of the connection
-    replicas: int
+    replicas: Replicas
 
 
 class _Backoff:
@@ -101,7 +92,7 @@ def acquire(request: Request, limit: Optional[float], settings: Settings, in_bac
 
     ``in_background`` runs a program in the background: whatever ends the wait, the queue is left.
     """
-    deadline = None if limit is None else now() + limit
+    deadline, was_poll = None if limit is None else now() + limit, False
     backoff, attempt, name = _Backoff(settings.retry_for), _Attempt(request), repr(request.target.keys[0])
     try:
         while True:
@@ -137,6 +128,7 @@ def acquire(request: Request, limit: Optional[float], settings: Settings, in_bac
             grants = request.target.grants(reply)
             if grants:
                 state = attempt.granted = HoldState(attempt.request, grants, asked, max_hold)
+                errors: list[ServerError] = []
                 if block and now() - asked > request.lease / 10:  # the lease began at some moment of the wait
                     asked = now()
                     renewals = [attempt.request.renew(grant, request.lease) for grant in grants]
@@ -145,24 +137,33 @@ def acquire(request: Request, limit: Optional[float], settings: Settings, in_bac
                     except Disconnected as error:
                         replies = [ServerError("", str(error))] * len(grants)
                     errors = [reply for reply in replies[: len(grants)] if isinstance(reply, ServerError)]
-                    if errors:
-                        in_background(roll_back(attempt.request, False, state, settings))
-                        attempt = _Attempt(attempt.request.renewed())
-                        yield backoff.pause(errors[0])
-                        continue
                     confirmed = replies[len(grants) :]
                     state = HoldState(attempt.request, grants, asked, max_hold)
-                if settings.replicas and not (isinstance(confirmed[0], int) and confirmed[0] >= settings.replicas):
-                    raise NotReplicated("NOREPLICAS", f"{confirmed[0]} of {settings.replicas} replicas have the grant")
+                if not errors and settings.replicas.are_too_few(confirmed):
+                    text = f"{confirmed[0]} of {settings.replicas.wanted} replicas have the grant"
+                    raise NotReplicated("NOREPLICAS", text)
+                if not errors and settings.replicas.are_from_elsewhere(confirmed):
+                    errors = [ServerError("QUARANTINE", "a replica came to the server since the grant")]
+                if errors:
+                    in_background(roll_back(attempt.request, False, state, settings))
+                    attempt = _Attempt(attempt.request.renewed())
+                    yield backoff.pause(errors[0])
+                    continue
+                state.is_unannounced = was_poll
                 return state
             if left == 0:
                 raise NotAcquired(f"{name} is held by another" + (f", not granted in {limit:g} s" if limit else ""))
             if not block:
-                event = yield Pause(settings.queue / 2 if left is None else min(settings.queue / 2, left),
-                                    attempt.request.reqid)
+                pause = Pause(settings.queue / 2 if left is None else min(settings.queue / 2, left),
+                              attempt.request.reqid)
+                paused = now()
+                event = yield pause
+                was_poll = event is None and now() - paused >= pause.seconds
                 if event == "replaced":
                     attempt.is_over = True
                     raise user_error(ServerError("REPLACED", "another request of the owner took over the place"))
+    except GeneratorExit:
+        raise  # a task was destroyed, with its loop or in a child of a fork: nothing can be sent
     except BaseException:
         if attempt.needs_rollback(limit):
             in_background(roll_back(attempt.request, attempt.is_unknown, attempt.granted, settings))

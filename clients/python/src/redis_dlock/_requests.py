@@ -147,6 +147,28 @@ class Request:
         return () if self.target.family == "DSEM" else ("TOKEN", grant.token)
 
 
+class Replicas(NamedTuple):
+    """How many replicas must have a write before it counts, and how long it waits for them, in seconds.
+
+    docs/failover.md has the rules, and why they suffice.
+    """
+
+    wanted: int = 0
+    seconds: float = 0.0
+
+    def requests(self) -> list[Command]:
+        """What is sent over the connection of the write, behind it."""
+        return [["WAIT", self.wanted, milliseconds(self.seconds)], ["INFO", "dlock_keys"]] if self.wanted else []
+
+    def are_too_few(self, replies: list[Any]) -> bool:
+        """Whether the write does not count, by the replies to ``requests()``."""
+        return self.wanted > 0 and not (isinstance(replies[0], int) and replies[0] >= self.wanted)
+
+    def are_from_elsewhere(self, replies: list[Any]) -> bool:
+        """Whether a grant does not count: a replica that came over since may have confirmed one of another primary."""
+        return self.wanted > 0 and "dlock_quarantine_left_ms:0" not in text(replies[1]).split()
+
+
 @dataclass
 class Batch:
     """Commands for one server. A reply is a value or a ``ServerError``."""
@@ -154,14 +176,13 @@ class Batch:
     commands: list[Command]
     key: str
     block: float = 0.0  # the server may take this much longer to answer, in seconds
-    replicas: int = 0  # wait for this number; the last reply tells how many have the writes
+    replicas: Replicas = Replicas()  # the last replies are those to its requests
     reqid: str = ""  # a message about this request ends the next Pause for it
     is_certain: bool = False  # set by the I/O: sent once, over a connection that was open before
 
-    def to_send(self, timeout: float) -> list[Command]:
-        """The commands, and the one that waits for replicas. ``timeout``: that of a reply, in seconds."""
-        confirm: list[Command] = [["WAIT", self.replicas, int(timeout * 500)]] if self.replicas else []
-        return [*self.commands, *confirm]
+    def to_send(self) -> list[Command]:
+        """The commands, and those that wait for replicas."""
+        return [*self.commands, *self.replicas.requests()]
 
 
 class Message(NamedTuple):

@@ -38,7 +38,7 @@ class _Server:
         return ""
 
     def run(self, batch: Batch) -> list[Any]:
-        commands = batch.to_send(self._timeout)
+        commands = batch.to_send()
         try:
             connection = self._get()
         except failures() as error:
@@ -262,6 +262,8 @@ class Engine(Base[L]):
                 self._block_permits.append(permit)
         try:
             self._registry.add(state)
+            if state.is_unannounced:
+                self._generation = 0  # the subscription is perhaps that of a server that became a replica
             self._start("_renewer", self._renew_holds)
             if state.renew_at < self._wakes_at - state.request.lease / 6:
                 self._notify()
@@ -321,8 +323,10 @@ class Engine(Base[L]):
                 self._pubsub = pubsub = self.client.pubsub()
                 try:
                     pubsub.subscribe(self._channel, FLUSHES)
-                    while not self._is_closed:
+                    is_new = True
+                    while not self._is_closed and (is_new or self._generation):
                         self._on_message(pubsub.get_message(timeout=1.0))
+                        is_new = is_new and not self._generation
                 finally:
                     pubsub.close()
             except Exception as error:
