@@ -26,6 +26,9 @@ fn each_handle_takes_and_gives_back() {
     let readers = client.rw_lock("r").read();
     let both = (readers.acquire().unwrap(), readers.try_acquire().unwrap().unwrap());
     drop(both);
+    let writing = readers.acquire().unwrap().upgrade().unwrap();
+    assert!(readers.try_acquire().unwrap().is_none());
+    assert_eq!(writing.downgrade().unwrap().release().unwrap(), Released::Remaining(0));
 
     let semaphore = client.semaphore("s").limit(2).count(2);
     let permits = semaphore.acquire().unwrap();

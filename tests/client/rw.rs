@@ -17,6 +17,7 @@ use crate::support::{WAITS, number, start_on, until, within};
 on_both! {
     readers_share_and_a_writer_does_not,
     an_owner_goes_up_and_down,
+    a_guard_goes_up_and_down,
     a_cancelled_writer_lets_the_readers_pass,
     a_break_loses_all_holds,
     writers_are_alone_under_load,
@@ -99,6 +100,45 @@ async fn an_owner_goes_up_and_down<P: Place>() {
         let _ = guest.release().await.unwrap();
         let writing = within("the upgrade", upgrade).await.unwrap();
         drop((writing, reading));
+        until("the end", || is_free(&server)).await;
+        server.left_over_check();
+    }
+}
+
+async fn a_guard_goes_up_and_down<P: Place>() {
+    let (server, client) = start_on::<P>().await;
+    for wait in WAITS {
+        let (read, write) = both(&client, wait);
+        let writing = read.acquire().await.unwrap().upgrade().await.unwrap();
+        assert!(read.try_acquire().await.unwrap().is_none());
+        let (owner, token) = (writing.owner().to_vec(), writing.token());
+        let reading = writing.downgrade().await.unwrap();
+        assert_eq!(reading.owner(), owner);
+        assert!(reading.token() > token);
+        let guest = read.try_acquire().await.unwrap().expect("the writer went down");
+
+        let upgrade = tokio::spawn(reading.upgrade());
+        until("the upgrader's place", || waiters(&server) == 1).await;
+        // Its hold ends with the error, so the first one writes.
+        let error = within("the second upgrade", guest.upgrade()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Deadlock);
+        let writing = within("the upgrade", upgrade).await.unwrap().unwrap();
+        assert_eq!(writing.release().await.unwrap(), Released::Remaining(0));
+
+        // A reader whose hold ended meanwhile is no writer: others may have written.
+        let (reading, guest) = (read.acquire().await.unwrap(), read.acquire().await.unwrap());
+        let owner = reading.owner().to_vec();
+        let upgrade = tokio::spawn(reading.upgrade());
+        until("the upgrader's place", || waiters(&server) == 1).await;
+        assert_eq!(server.cmd(&[&b"DRW.RELEASE"[..], b"k", &owner, b"READ"]).int(), 0);
+        assert_eq!(guest.release().await.unwrap(), Released::Remaining(0));
+        let error = within("the upgrade", upgrade).await.unwrap().unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Lost { .. }), "{error}");
+
+        let error = write.acquire().await.unwrap().upgrade().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        let error = client.lock("l").acquire().await.unwrap().downgrade().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         until("the end", || is_free(&server)).await;
         server.left_over_check();
     }

@@ -94,6 +94,10 @@ impl Hold {
         Self { core, tracked }
     }
 
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
     pub(crate) fn lose(&self, how: Lost) {
         self.core.registry.lose(&self.tracked, how);
     }

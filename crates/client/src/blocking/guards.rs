@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_wire::request::Mode;
+
 use super::background::Background;
 use crate::base::error::Error;
 use crate::base::lost::{Lost, Released};
@@ -92,6 +94,23 @@ guard! {
     Guard
 }
 waits!(Guard: renew(lease: Duration) -> ());
+
+impl Guard {
+    #[doc = waiting_as!(Guard::upgrade)]
+    pub fn upgrade(self) -> Result<Self, Error> {
+        self.in_mode(Mode::Write)
+    }
+
+    #[doc = waiting_as!(Guard::downgrade)]
+    pub fn downgrade(self) -> Result<Self, Error> {
+        self.in_mode(Mode::Read)
+    }
+
+    fn in_mode(self, mode: Mode) -> Result<Self, Error> {
+        let inner = self.background.run(self.inner.in_mode(mode))??;
+        Ok(Self { inner, background: self.background.clone() })
+    }
+}
 reads!(Guard as Hold: key -> &[u8], owner -> &[u8], token -> u64);
 
 guard! {

@@ -1,5 +1,6 @@
 //! Locks with one holder, and the two modes of a read-write lock.
 
+mod modes;
 mod observe;
 mod once;
 
@@ -203,14 +204,14 @@ impl RwLock {
 
     /// The shared mode. A reader that asks for [`write`](RwLock::write) under the same [`owner`](Lock::owner) is
     /// upgraded as soon as it is the only reader; a second one that tries gets
-    /// [`Deadlock`](crate::ErrorKind::Deadlock).
+    /// [`Deadlock`](crate::ErrorKind::Deadlock). [`Guard::upgrade`] does so for a guard.
     #[must_use]
     pub fn read(&self) -> Lock {
         self.read.clone()
     }
 
     /// The exclusive mode. The writer may also take [`read`](RwLock::read) under the same owner and then release
-    /// the write hold: a downgrade without a gap.
+    /// the write hold: a downgrade without a gap, which [`Guard::downgrade`] does for a guard.
     #[must_use]
     pub fn write(&self) -> Lock {
         self.write.clone()
