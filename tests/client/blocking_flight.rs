@@ -1,5 +1,6 @@
 //! Single flight and elections of the blocking client.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -194,6 +195,14 @@ fn candidates_lead_one_after_the_other<P: Blocking>() {
     server.cmd(&["DLOCK.BREAK", "e"]).int();
     assert_eq!(second.wait_lost(Duration::from_mins(1)).unwrap(), Some(Lost::Broken));
     assert!(second.resign().unwrap().ok_or_lost().is_err());
+    // It hands over, leads again and stops.
+    let mut tokens = Vec::new();
+    let done = election.lead(|leadership| {
+        tokens.push(leadership.token());
+        if tokens.len() < 2 { ControlFlow::Continue(()) } else { ControlFlow::Break("done") }
+    });
+    assert_eq!(done.unwrap(), "done");
+    assert!(tokens[0] < tokens[1], "{tokens:?}");
     drop(leaders);
     drop(election);
     drop(client);

@@ -1,17 +1,18 @@
 //! Leader elections: candidates, observers, and leaders that die.
 
 use std::{
+    ops::ControlFlow,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
-use dlock_client::{Client, Election, Leader};
+use dlock_client::{Client, Election, ErrorKind, Hold, Leader};
 use dlock_testing::{Guarded, Proxy, Reply as _, Sentinels, Server};
 
 use crate::places::Place;
 use crate::support::{PATIENCE, number, quick, start, start_on, until, within};
 
-on_both!(candidates_lead_one_after_the_other);
+on_both!(candidates_lead_one_after_the_other, a_candidate_leads_again_after_a_loss);
 
 /// What an observer has seen.
 type Seen = Arc<Mutex<Vec<Leader>>>;
@@ -63,6 +64,52 @@ async fn candidates_lead_one_after_the_other<P: Place>() {
     observer.abort();
     drop(last);
     client.close().await.unwrap();
+    server.left_over_check();
+}
+
+async fn a_candidate_leads_again_after_a_loss<P: Place>() {
+    let (server, client) = start_on::<P>().await;
+    let terms: Arc<Mutex<Vec<(&str, u64)>>> = Arc::default();
+    let last = || terms.lock().unwrap().last().map_or("", |term| term.0);
+    let go_on = Arc::new(tokio::sync::Notify::new());
+    let leading = ["a", "b"].map(|name| {
+        let (election, terms, go_on) =
+            (client.election("e").value(name), terms.clone(), go_on.clone());
+        async move {
+            let work = async |hold: Hold| {
+                terms.lock().unwrap().push((name, hold.token()));
+                go_on.notified().await;
+                if terms.lock().unwrap().len() < 4 {
+                    return ControlFlow::Continue(());
+                }
+                ControlFlow::Break(hold.token())
+            };
+            election.lead(work).await
+        }
+    });
+    let [a, b] = leading;
+    let a = tokio::spawn(a);
+    until("a to lead", || last() == "a").await;
+    let b = tokio::spawn(b);
+    let waiters = || number(&server.cmd(&["DLOCK.INFO", "e"]), "waiters");
+    until("b to wait", || waiters() == 1).await;
+    // It hands over, and waits again.
+    go_on.notify_one();
+    until("b to lead", || last() == "b").await;
+    until("a to wait", || waiters() == 1).await;
+    // It loses its leadership: the work is dropped.
+    assert_eq!(server.cmd(&["DLOCK.BREAK", "e"]).int(), 1);
+    until("a to lead again", || terms.lock().unwrap().len() == 3).await;
+    until("b to wait", || waiters() == 1).await;
+    go_on.notify_one();
+    until("b to lead again", || terms.lock().unwrap().len() == 4).await;
+    go_on.notify_one();
+    let token = within("the end of b", b).await.unwrap().unwrap();
+    until("a to lead", || terms.lock().unwrap().len() == 5).await;
+    assert_eq!(terms.lock().unwrap()[3], ("b", token));
+    client.close().await.unwrap();
+    let error = within("the end of a", a).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
     server.left_over_check();
 }
 

@@ -1,6 +1,6 @@
 //! Leader election for threads.
 
-use std::ops::Deref;
+use std::ops::{ControlFlow, Deref};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,6 +62,25 @@ impl Election {
         // Inside the runtime: the time begins to run there.
         let led = self.background.run(async { self.inner.campaign_timeout(time).await })??;
         Ok(led.map(|led| self.led(led)))
+    }
+
+    /// As [`crate::Election::lead`]. Nothing can cancel the work of a thread: ask `lost_now` before each step that only
+    /// the leader may do, and return [`Continue`](ControlFlow::Continue) when the leadership is lost.
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`Invalid`](crate::ErrorKind::Invalid) in asynchronous code.
+    pub fn lead<T>(&self, mut work: impl FnMut(&Leadership) -> ControlFlow<T>) -> Result<T, Error> {
+        loop {
+            let leadership = self.background.run(self.inner.campaign_through_outages())??;
+            let leadership = self.led(leadership);
+            let done = work(&leadership);
+            // After an error, the leadership ends with its lease.
+            let _ = leadership.resign();
+            if let ControlFlow::Break(value) = done {
+                return Ok(value);
+            }
+        }
     }
 
     /// As [`crate::Election::observe`].

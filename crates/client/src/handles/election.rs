@@ -1,7 +1,7 @@
 //! Leader election: the holder of a lock leads, and its label is what the others need to know of it.
 
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{ControlFlow, Deref};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -9,16 +9,18 @@ use std::time::Duration;
 
 use crate::base::back_off::BackOff;
 use crate::base::deadline::Deadline;
-use crate::base::error::Error;
+use crate::base::error::{Error, ErrorKind};
 use crate::base::lost::Released;
 use crate::base::target::{Family, Keys, Target};
 use crate::connection::dedicated::SHORT_BLOCK;
 use crate::handles::guard::Guard;
 use crate::handles::lock::Lock;
+use crate::handles::with::Holding;
 use crate::hold::Hold;
 use crate::registry::Core;
 
-/// Before the leader is asked for again while there is none.
+/// Before the leader is asked for again while there is none, and before a campaign that no server could decide begins
+/// again.
 const PAUSES: BackOff = BackOff::new(Duration::from_millis(10), Duration::from_millis(250));
 
 /// How long a leader that lost its connection still leads, unless it says otherwise.
@@ -92,6 +94,67 @@ impl Election {
     pub async fn campaign_timeout(&self, time: Duration) -> Result<Option<Leadership>, Error> {
         let guard = self.lock.acquire_timeout(time).await?;
         Ok(guard.map(|guard| Leadership { guard }))
+    }
+
+    /// Leads again and again: campaigns, runs `work` under the leadership, resigns, and campaigns again at the end of
+    /// the queue. When the leadership is lost, the work is cancelled: its future is dropped. The work returns
+    /// [`Continue`](ControlFlow::Continue) to hand over, and [`Break`](ControlFlow::Break) to stop with a result.
+    ///
+    /// Waits while no server answers or can grant: it begins again after errors of the kinds
+    /// [`Unavailable`](ErrorKind::Unavailable), [`Replicas`](ErrorKind::Replicas) and [`Busy`](ErrorKind::Busy).
+    ///
+    /// # Errors
+    ///
+    /// The other ones of [`campaign`](Self::campaign); [`Closed`](ErrorKind::Closed) when the client is closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future leaves the queue, or drops the work and resigns in the background.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// use std::ops::ControlFlow;
+    ///
+    /// let election = client.election("scheduler");
+    /// let token = election.lead(async |hold| {
+    ///     // The work of the leader, until it hands over or stops.
+    ///     ControlFlow::Break(hold.token())
+    /// });
+    /// assert!(token.await? > 0);
+    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+    /// ```
+    pub async fn lead<T, F>(&self, mut work: impl FnMut(Hold) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = ControlFlow<T>>,
+    {
+        loop {
+            let leadership = self.campaign_through_outages().await?;
+            // As in `with`: no step of the work begins after the leadership was lost.
+            let done = tokio::select! {
+                biased;
+                _ = leadership.lost() => ControlFlow::Continue(()),
+                done = leadership.guard.in_span(work(leadership.hold())) => done,
+            };
+            // After an error, the leadership ends with its lease.
+            let _ = leadership.resign().await;
+            if let ControlFlow::Break(value) = done {
+                return Ok(value);
+            }
+        }
+    }
+
+    /// As [`campaign`](Self::campaign), but begins again after errors that may pass.
+    pub(crate) async fn campaign_through_outages(&self) -> Result<Leadership, Error> {
+        use ErrorKind::{Busy, Replicas, Unavailable};
+        let mut pauses = PAUSES;
+        loop {
+            match self.campaign().await {
+                Err(error) if matches!(error.kind(), Unavailable | Busy | Replicas { .. }) => {
+                    pauses.pause().await;
+                }
+                done => return done,
+            }
+        }
     }
 
     /// The leader of this moment. It may have changed when the reply arrives.
