@@ -30,7 +30,9 @@ async fn main() -> Result<(), Failure> {
             };
             match flight.run_once(compute).await? {
                 Once::Ran(found) => Ok(found),
-                Once::AnotherRan => Ok((cache.get("example:report").await?, false)),
+                Once::AnotherRan(Some((report, _))) => Ok((report, false)),
+                // Of another process.
+                Once::AnotherRan(None) => Ok((cache.get("example:report").await?, false)),
             }
         });
     }

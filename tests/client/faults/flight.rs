@@ -132,7 +132,7 @@ impl Crowd {
         for call in self.0 {
             match call.await.unwrap() {
                 Ok(Once::Ran(())) => ran += 1,
-                Ok(Once::AnotherRan) => {}
+                Ok(Once::AnotherRan(_)) => {}
                 Err(error) => panic!("a waiting call fails: {:?} {error}", error.kind()),
             }
         }

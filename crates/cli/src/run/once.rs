@@ -139,7 +139,7 @@ async fn end(
 ) -> Result<Ending, Failure> {
     let shown = text::quoted(args.key.as_bytes());
     match done {
-        Some(Ok(Some(Once::AnotherRan))) => return Ok(Ending::Code(0)),
+        Some(Ok(Some(Once::AnotherRan(_)))) => return Ok(Ending::Code(0)),
         Some(Ok(None)) => return Ok(Ending::Code(args.conflict)),
         Some(Ok(Some(Once::Ran(())))) => {}
         // The hold is released in the background, which ends with this process.

@@ -1,6 +1,7 @@
 //! Tasks of one client that call `run_once` for the same lock: they come one by one, in order of arrival, and learn at
 //! once of a run that has finished. So any number of them need one connection.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -26,8 +27,31 @@ pub(crate) struct Flight {
     turn: Arc<Semaphore>,
     /// Number of calls that have joined.
     joined: AtomicU64,
-    /// The calls with numbers up to this have their answer: a run finished that they waited for.
-    finished: watch::Sender<u64>,
+    finished: watch::Sender<Finished>,
+}
+
+/// The last run that finished.
+#[derive(Default)]
+struct Finished {
+    /// The calls with numbers up to this have their answer: they had begun before the end of the run.
+    up_to: u64,
+    result: SharedResult,
+}
+
+/// The result of a run of this client, for the other calls of the client. None: another client ran.
+#[derive(Clone, Default)]
+pub(crate) struct SharedResult(Option<Arc<Mutex<dyn Any + Send>>>);
+
+impl SharedResult {
+    pub(crate) fn new(value: impl Any + Send) -> Self {
+        Self(Some(Arc::new(Mutex::new(value))))
+    }
+
+    /// A clone of the result, if it has that type.
+    pub(crate) fn get<T: Clone + 'static>(&self) -> Option<T> {
+        let value = self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        value.downcast_ref().cloned()
+    }
 }
 
 impl Flights {
@@ -43,7 +67,7 @@ impl Flights {
             flights: self.by_lock.clone(),
             turn: Arc::new(Semaphore::new(1)),
             joined: AtomicU64::new(0),
-            finished: watch::Sender::new(0),
+            finished: watch::Sender::new(Finished::default()),
         });
         by_lock.insert(name, Arc::downgrade(&flight));
         flight
@@ -62,12 +86,19 @@ impl Flight {
     }
 
     /// A run has finished, and the calls up to this number had begun before its end.
-    pub(crate) fn finish(&self, up_to: u64) {
+    pub(crate) fn finish(&self, up_to: u64, result: SharedResult) {
         self.finished.send_if_modified(|finished| {
-            let is_later = up_to > *finished;
-            *finished = up_to.max(*finished);
+            let is_later = up_to > finished.up_to;
+            if is_later {
+                *finished = Finished { up_to, result };
+            }
             is_later
         });
+    }
+
+    /// The result of the last run that finished, for a call that waited for it or for one before.
+    pub(crate) fn result(&self) -> SharedResult {
+        self.finished.borrow().result.clone()
     }
 
     /// Waits for the turn of the call with this number. None: a run has finished that it waited for.
@@ -75,11 +106,11 @@ impl Flight {
         let mut finished = self.finished.subscribe();
         let turn = tokio::select! {
             biased;
-            _ = finished.wait_for(|up_to| *up_to >= number) => None,
+            _ = finished.wait_for(|finished| finished.up_to >= number) => None,
             // An error would mean that the semaphore is closed, which no code does.
             turn = self.turn.clone().acquire_owned() => turn.ok(),
         };
-        turn.filter(|_| *self.finished.borrow() < number)
+        turn.filter(|_| self.finished.borrow().up_to < number)
     }
 }
 
@@ -109,8 +140,10 @@ mod tests {
         let up_to = first.joined();
         // A call that begins after the run has ended runs it again.
         let late = first.enter();
-        first.finish(up_to);
+        first.finish(up_to, SharedResult::new(7_u8));
         drop(turn);
+        assert_eq!(first.result().get::<u8>(), Some(7));
+        assert_eq!(first.result().get::<u16>(), None, "it has another type");
         assert!(waiting.await.unwrap(), "another task ran it");
         assert!(first.turn(late).await.is_some());
         drop(first);

@@ -25,11 +25,12 @@ impl Lock {
     /// let entry = Client::connect(&url)?.lock("cache:report");
     /// match entry.run_once(|guard| Ok::<_, Error>(guard.token()))? {
     ///     Once::Ran(token) => println!("computed under token {token}"),
-    ///     Once::AnotherRan => println!("it is in the cache now"),
+    ///     Once::AnotherRan(Some(token)) => println!("computed by another thread under token {token}"),
+    ///     Once::AnotherRan(None) => println!("it is in the cache now"),
     /// }
     /// # Ok::<(), Error>(())
     /// ```
-    pub fn run_once<T: Send + 'static, E: From<Error>>(
+    pub fn run_once<T: Clone + Send + 'static, E: From<Error>>(
         &self,
         work: impl FnOnce(&Guard) -> Result<T, E>,
     ) -> Result<Once<T>, E> {
@@ -43,7 +44,7 @@ impl Lock {
     /// # Errors
     ///
     /// As [`run_once`](Self::run_once).
-    pub fn run_once_timeout<T: Send + 'static, E: From<Error>>(
+    pub fn run_once_timeout<T: Clone + Send + 'static, E: From<Error>>(
         &self,
         time: Duration,
         work: impl FnOnce(&Guard) -> Result<T, E>,
@@ -51,7 +52,7 @@ impl Lock {
         self.run_once_within(Some(time), work)
     }
 
-    fn run_once_within<T: Send + 'static, E: From<Error>>(
+    fn run_once_within<T: Clone + Send + 'static, E: From<Error>>(
         &self,
         time: Option<Duration>,
         work: impl FnOnce(&Guard) -> Result<T, E>,
@@ -70,7 +71,7 @@ impl Lock {
                 let value = self.background.run(run.finish(&guard.inner, value))??;
                 Ok(Some(Once::Ran(value)))
             }
-            Begun::AnotherRan => Ok(Some(Once::AnotherRan)),
+            Begun::AnotherRan(result) => Ok(Some(Once::AnotherRan(result.get()))),
             Begun::TimedOut => Ok(None),
         }
     }

@@ -12,7 +12,7 @@ use crate::acquire::Handle;
 use crate::base::back_off::BackOff;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind};
-use crate::base::flight::Flight;
+use crate::base::flight::{Flight, SharedResult};
 use crate::connection::dedicated::SHORT_BLOCK;
 use crate::handles::guard::Guard;
 use crate::handles::with::{Holding, lasted, verdict};
@@ -31,8 +31,9 @@ const AT_THE_END: Duration = Duration::from_secs(1);
 pub enum Once<T> {
     /// It ran here; this is its result.
     Ran(T),
-    /// Another task or process ran it to its end while this call waited.
-    AnotherRan,
+    /// Another task or process ran it to its end while this call waited. A task of this client: with a clone of its
+    /// result, if that has the same type.
+    AnotherRan(Option<T>),
 }
 
 /// Who runs the work.
@@ -47,7 +48,7 @@ enum Turn {
 pub(crate) enum Begun {
     /// Its work, under this hold.
     Ours(Guard, Run),
-    AnotherRan,
+    AnotherRan(SharedResult),
     TimedOut,
 }
 
@@ -66,6 +67,9 @@ impl Lock {
     /// first to ask again. Two runs never hold the lock at the same time; check the [token](Hold::token) where late
     /// writes matter. In doubt the work runs again: at least once, not exactly once. Doubt means a failover, a lost
     /// connection at the wrong moment, or a run that followed a failed one and was too short for this client to see.
+    ///
+    /// The waiting tasks of this client get clones of the result; put a large one into an [`Arc`]. Other processes read
+    /// the result where the work has left it.
     ///
     /// The waiting tasks of a client need one dedicated connection together. Plain holds of the same lock are waited
     /// for, but are no runs. The hold is not re-entrant: an owner that holds the lock already gets
@@ -91,13 +95,14 @@ impl Lock {
     /// let done = entry.run_once(|hold| async move { Ok::<_, Error>(hold.token()) }).await?;
     /// match done {
     ///     Once::Ran(token) => println!("computed under token {token}"),
-    ///     Once::AnotherRan => println!("it is in the cache now"),
+    ///     Once::AnotherRan(Some(token)) => println!("computed by another task under token {token}"),
+    ///     Once::AnotherRan(None) => println!("it is in the cache now"),
     /// }
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub async fn run_once<T, E, F>(&self, work: impl FnOnce(Hold) -> F) -> Result<Once<T>, E>
     where
-        T: Send + 'static,
+        T: Clone + Send + 'static,
         F: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
@@ -122,7 +127,7 @@ impl Lock {
         work: impl FnOnce(Hold) -> F,
     ) -> Result<Option<Once<T>>, E>
     where
-        T: Send + 'static,
+        T: Clone + Send + 'static,
         F: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
@@ -135,7 +140,7 @@ impl Lock {
         work: impl FnOnce(Hold) -> F,
     ) -> Result<Option<Once<T>>, E>
     where
-        T: Send + 'static,
+        T: Clone + Send + 'static,
         F: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
@@ -149,7 +154,7 @@ impl Lock {
                 };
                 Ok(Some(Once::Ran(run.finish(&guard, value).await?)))
             }
-            Begun::AnotherRan => Ok(Some(Once::AnotherRan)),
+            Begun::AnotherRan(result) => Ok(Some(Once::AnotherRan(result.get()))),
             Begun::TimedOut => Ok(None),
         }
     }
@@ -168,13 +173,13 @@ impl Lock {
             },
             Deadline::Now | Deadline::Never => turn.await,
         };
-        let Some(permit) = turn else { return Ok(Begun::AnotherRan) };
+        let Some(permit) = turn else { return Ok(Begun::AnotherRan(flight.result())) };
         // Kept out of the tasks that wait for their turn: there may be very many.
         match Box::pin(self.take_turn(&flight, deadline)).await? {
             Turn::Ours(guard) => Ok(Begun::Ours(guard, Run { flight, _permit: permit })),
             Turn::AnotherRan(up_to) => {
-                flight.finish(up_to);
-                Ok(Begun::AnotherRan)
+                flight.finish(up_to, SharedResult::default());
+                Ok(Begun::AnotherRan(SharedResult::default()))
             }
             Turn::TimedOut => Ok(Begun::TimedOut),
         }
@@ -251,14 +256,17 @@ impl Run {
     /// The work has done what it should. Releases its hold: only this release says so to those who wait elsewhere.
     pub(crate) async fn finish<T>(self, guard: &Guard, value: T) -> Result<T, Error>
     where
-        T: Send + 'static,
+        T: Clone + Send + 'static,
     {
         // These had begun when the work was done, too.
         let up_to = self.flight.joined();
         lasted(guard)?;
         guard.set_done();
         let value = verdict::<T, Error>(Ok(value), Holding::release(guard).await)?;
-        self.flight.finish(up_to);
+        // The runner has one of the references.
+        let others_wait = Arc::strong_count(&self.flight) > 1;
+        let result = others_wait.then(|| SharedResult::new(value.clone()));
+        self.flight.finish(up_to, result.unwrap_or_default());
         Ok(value)
     }
 }
