@@ -49,6 +49,18 @@ macro_rules! works {
             handle.try_with_timeout(SHORT, async |_| Ok("x".parse()?)).await;
         assert!(matches!(failed, Err(Failure::Number)), "{name}: {failed:?}");
 
+        // Their futures outlive the handle.
+        let short_lived = handle.clone();
+        let work =
+            (short_lived.with(|_| async { 2 }), short_lived.with_timeout(SHORT, |_| async { 3 }));
+        let failing = short_lived.try_with(|_| async { Err::<(), _>(Failure::Number) });
+        let late = short_lived.try_with_timeout(SHORT, |_| async { Err::<(), _>(Failure::Number) });
+        drop(short_lived);
+        assert_eq!(tokio::spawn(work.0).await.unwrap().unwrap(), 2, "{name}");
+        assert_eq!(tokio::spawn(work.1).await.unwrap().unwrap(), Some(3), "{name}");
+        assert!(tokio::spawn(failing).await.unwrap().is_err(), "{name}");
+        assert!(tokio::spawn(late).await.unwrap().is_err(), "{name}");
+
         let guard = handle.acquire().await.unwrap();
         let refused = handle.with_timeout(SHORT, async |_| panic!("not granted")).await;
         assert_eq!(refused.unwrap(), None::<()>, "{name}");

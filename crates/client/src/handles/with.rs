@@ -151,63 +151,79 @@ macro_rules! handle_with {
             ///
             /// # Cancel safety
             ///
-            /// Dropping this future leaves the queue, or drops the work and releases the hold in the background.
-            pub async fn with<T, F>(
+            /// Dropping this future leaves the queue, or drops the work and releases the hold in the background. It
+            /// does not borrow the handle, so it can be spawned if the work can.
+            pub fn with<T, F, W>(
                 &self,
-                work: impl FnOnce($hold) -> F,
-            ) -> Result<T, $crate::base::error::Error>
+                work: W,
+            ) -> impl Future<Output = Result<T, $crate::base::error::Error>> + use<T, F, W>
             where
                 T: Send + 'static,
                 F: Future<Output = T>,
+                W: FnOnce($hold) -> F,
             {
-                self.acquire().await?.with(work).await
+                let handle = self.clone();
+                async move { handle.acquire().await?.with(work).await }
             }
 
             /// As [`with`](Self::with), for work that can fail: its error is returned as it is. The hold is released in
             /// both cases. If the hold was lost, that is the error, whatever the work returned.
             #[doc = errors_as!("[`with`](Self::with)", ", and that of the work")]
-            pub async fn try_with<T, E, F>(&self, work: impl FnOnce($hold) -> F) -> Result<T, E>
+            pub fn try_with<T, E, F, W>(
+                &self,
+                work: W,
+            ) -> impl Future<Output = Result<T, E>> + use<T, E, F, W>
             where
                 T: Send + 'static,
                 F: Future<Output = Result<T, E>>,
                 E: From<$crate::base::error::Error>,
+                W: FnOnce($hold) -> F,
             {
-                self.acquire().await?.try_with(work).await
+                let handle = self.clone();
+                async move { handle.acquire().await?.try_with(work).await }
             }
 
             /// As [`with`](Self::with), but waits at most `time` for the grant. None: not granted in that time, and the
             /// work did not run. The time of the work is not limited.
             #[doc = errors_as!("[`with`](Self::with)")]
-            pub async fn with_timeout<T, F>(
+            pub fn with_timeout<T, F, W>(
                 &self,
                 time: std::time::Duration,
-                work: impl FnOnce($hold) -> F,
-            ) -> Result<Option<T>, $crate::base::error::Error>
+                work: W,
+            ) -> impl Future<Output = Result<Option<T>, $crate::base::error::Error>> + use<T, F, W>
             where
                 T: Send + 'static,
                 F: Future<Output = T>,
+                W: FnOnce($hold) -> F,
             {
-                match self.acquire_timeout(time).await? {
-                    Some(guard) => guard.with(work).await.map(Some),
-                    None => Ok(None),
+                let handle = self.clone();
+                async move {
+                    match handle.acquire_timeout(time).await? {
+                        Some(guard) => guard.with(work).await.map(Some),
+                        None => Ok(None),
+                    }
                 }
             }
 
             /// As [`with_timeout`](Self::with_timeout), for work that can fail, as [`try_with`](Self::try_with).
             #[doc = errors_as!("[`try_with`](Self::try_with)")]
-            pub async fn try_with_timeout<T, E, F>(
+            pub fn try_with_timeout<T, E, F, W>(
                 &self,
                 time: std::time::Duration,
-                work: impl FnOnce($hold) -> F,
-            ) -> Result<Option<T>, E>
+                work: W,
+            ) -> impl Future<Output = Result<Option<T>, E>> + use<T, E, F, W>
             where
                 T: Send + 'static,
                 F: Future<Output = Result<T, E>>,
                 E: From<$crate::base::error::Error>,
+                W: FnOnce($hold) -> F,
             {
-                match self.acquire_timeout(time).await? {
-                    Some(guard) => guard.try_with(work).await.map(Some),
-                    None => Ok(None),
+                let handle = self.clone();
+                async move {
+                    match handle.acquire_timeout(time).await? {
+                        Some(guard) => guard.try_with(work).await.map(Some),
+                        None => Ok(None),
+                    }
                 }
             }
         }
