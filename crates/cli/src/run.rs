@@ -26,7 +26,7 @@ use self::held::{Held, Wanted};
 use self::signals::{FATAL, Signals, WITH_CHILD};
 use crate::args::Run;
 use crate::exit::{Failure, LOST, NOT_EXECUTABLE, NOT_FOUND, SYSTEM};
-use crate::text;
+use crate::{show, text};
 
 /// How `dlock run` ends.
 #[derive(Debug)]
@@ -43,6 +43,9 @@ const PLACE: Duration = Duration::from_secs(2);
 /// How long the release may take. After that the lock ends with its lease: the command has ended, and the programs that
 /// wait for its exit code matter more.
 const RELEASE_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long the answer to `-v` may take.
+const ASK_WITHIN: Duration = Duration::from_secs(2);
 
 /// Takes the lock, runs the command, releases the lock.
 pub async fn run(builder: ClientBuilder, url: &str, args: &Run) -> Result<Ending, Failure> {
@@ -66,7 +69,7 @@ pub async fn run(builder: ClientBuilder, url: &str, args: &Run) -> Result<Ending
             taken.map_err(|error| Failure::of(format!("cannot lock {shown}"), &error))?
         }
     };
-    let Some(held) = taken else { return Ok(Ending::Code(args.conflict)) };
+    let Some(held) = taken else { return Ok(not_acquired(&client, args, &shown).await) };
     signals.add(&WITH_CHILD).map_err(|error| system("signals", &error))?;
 
     let started = Child::start(&args.command, &held.environment());
@@ -93,6 +96,24 @@ async fn leave(client: &Client, signal: Signal, signals: &mut Signals) -> Ending
         _ = signals.fatal() => {}
     }
     Ending::Signal(signal)
+}
+
+/// The lock was not available (in time). With `-v`: who holds it.
+async fn not_acquired(client: &Client, args: &Run, shown: &str) -> Ending {
+    if args.verbose {
+        let info = timeout(ASK_WITHIN, client.admin().info(args.key.as_bytes())).await;
+        let holder = match info {
+            Ok(Ok(Some(info))) => {
+                let (by, left) = (show::held_by(&info), show::left(&info));
+                format!("held by: {by}; left: {left}; label: {}", show::label(&info))
+            }
+            Ok(Ok(None)) => "held by: nobody".to_owned(),
+            Ok(Err(error)) => format!("the holder is not known: {error}"),
+            Err(_) => "the holder is not known: the server does not answer".to_owned(),
+        };
+        crate::say(&format!("{shown} was not acquired ({holder})"));
+    }
+    Ending::Code(args.conflict)
 }
 
 /// The label for others: the name of the command. Not its arguments, which may be secrets.

@@ -45,6 +45,10 @@ pub struct Run {
     #[arg(long, value_name = "N", conflicts_with = "how", value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
 
+    /// Say who holds the lock if it is not available (in time)
+    #[arg(short = 'v', long)]
+    pub verbose: bool,
+
     /// Exit code if the lock is not available (in time); not 75
     #[arg(short = 'E', long = "conflict-exit-code", value_name = "CODE", default_value_t = 1)]
     #[arg(value_parser = conflict_code)]
@@ -95,7 +99,7 @@ Exit codes: that of the command; 128+N if signal N ended it;
 
 Examples:
   dlock run backup -- tar cf /backup/home.tar /home
-  dlock run -n nightly -- ./report.sh || echo 'runs already'
+  dlock run -n -v nightly -- ./report.sh || echo 'runs already'
   dlock run -w 10 -s config -- ./reader
   dlock run --bind --once nightly -- ./report.sh
   dlock run licences --limit 3 -- ./simulation";

@@ -13,7 +13,8 @@ use super::child::{Child, Ended};
 use super::held::Wanted;
 use super::signals::{FATAL, Signals, WITH_CHILD};
 use super::{
-    Ending, RELEASE_WITHIN, cannot_run, ending, leave, say_lost, say_unreleased, system, unknown,
+    Ending, RELEASE_WITHIN, cannot_run, ending, leave, not_acquired, say_lost, say_unreleased,
+    system, unknown,
 };
 use crate::args::Run;
 use crate::exit::{Failure, LOST};
@@ -140,7 +141,7 @@ async fn end(
     let shown = text::quoted(args.key.as_bytes());
     match done {
         Some(Ok(Some(Once::AnotherRan(_)))) => return Ok(Ending::Code(0)),
-        Some(Ok(None)) => return Ok(Ending::Code(args.conflict)),
+        Some(Ok(None)) => return Ok(not_acquired(client, args, &shown).await),
         Some(Ok(Some(Once::Ran(())))) => {}
         // The hold is released in the background, which ends with this process.
         Some(Err(Unfinished::Command)) => {

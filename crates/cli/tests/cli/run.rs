@@ -105,6 +105,26 @@ fn calls_without_a_wait_get_a_code() {
 }
 
 #[test]
+fn a_call_that_does_not_get_the_lock_says_who_holds_it() {
+    let server = Server::start();
+    let holder = ready(&server, &["k", "--label", "report"]);
+    for args in [&["-n"][..], &["-w", "0.1"], &["-n", "--once"]] {
+        let output = output(&server, &[&["run", "-v", "k"], args, &["--", "true"]].concat());
+        assert_eq!(output.code, 1, "{output:?}");
+        let said = format!("dlock: \"k\" was not acquired (held by: {}; ", owner(&server, "k"));
+        assert!(output.stderr.starts_with(&said), "{output:?}");
+        assert!(output.stderr.ends_with("s; label: report)\n"), "{output:?}");
+    }
+    end(holder);
+    let permit = ready(&server, &["s", "--limit", "1"]);
+    let output = output(&server, &["run", "-n", "-v", "s", "--count", "1", "--", "true"]);
+    let said = "dlock: \"s\" was not acquired (held by: 1 of 1 permit; left: -; label: -)\n";
+    assert_eq!((output.code, output.stderr.as_str()), (1, said));
+    end(permit);
+    server.left_over_check();
+}
+
+#[test]
 fn waiters_get_the_lock_in_order() {
     let server = Server::start();
     for options in [&["k"][..], &["-w", "20", "k"], &["--fair", "k"]] {
