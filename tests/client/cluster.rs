@@ -54,6 +54,7 @@ async fn keys_are_found_where_they_are() {
         let all = [striped.acquire().await.unwrap(), striped.acquire().await.unwrap()];
         drop(all);
         let error = client.multi_lock(&keys).acquire().await.unwrap_err();
+        assert!(error.text().contains("the same part in braces"), "{error}");
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         within("the latch", client.latch("open").wait()).await.unwrap();
     }

@@ -176,7 +176,17 @@ async fn tls_trusts_only_the_given_authority() {
     let builder = Client::builder().tls(trusted.into());
     works(&builder.connect(&tls.url()).await.unwrap(), "k").await;
     let error = within("the stranger", quick().connect(&tls.url())).await.unwrap_err();
-    println!("{error}");
+    assert!(!error.text().contains("redis://"), "{error}");
+    // TLS to a port without it, and the other way round.
+    let plain = Server::start();
+    for (url, hint) in [
+        (plain.url().replace("redis:", "rediss:"), "if this port has no TLS"),
+        (tls.url().replace("rediss:", "redis:"), "if this port has TLS"),
+    ] {
+        let error = within("connecting", quick().connect(&url)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.text().contains(hint), "{error}");
+    }
     server.left_over_check();
 }
 

@@ -1,5 +1,7 @@
 //! Errors, by what a caller can do about them.
 
+pub(crate) mod hints;
+
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -163,7 +165,7 @@ impl Error {
         };
         let mut this = Self::new(kind, text);
         this.0.source = Some(error);
-        this
+        this.of_code()
     }
 
     pub(crate) fn unavailable(text: impl Into<String>) -> Self {

@@ -170,7 +170,10 @@ fn no_host() -> Error {
 
 fn info(url: &str) -> Result<ConnectionInfo, Error> {
     // The URL may hold a password: it is not repeated in the text.
-    url.into_connection_info().map_err(|error| Error::invalid(format!("bad URL: {error}")))
+    url.into_connection_info().map_err(|error| {
+        let error = Error::invalid(format!("bad URL: {error}"));
+        error.hint("it must be like redis://user:password@host:6379/0, with %40 for each @ in user and password")
+    })
 }
 
 #[cfg(test)]
@@ -203,6 +206,14 @@ mod tests {
             let Err(error) = Endpoints::parse(url) else { panic!("{url}") };
             assert_eq!(error.kind(), crate::ErrorKind::Invalid, "{url}");
             assert!(!error.to_string().contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_url_that_does_not_parse_shows_one_that_does() {
+        for url in ["", "localhost:6379", "redis://a:6379x", "http://a"] {
+            let Err(error) = Endpoints::parse(url) else { panic!("{url}") };
+            assert!(error.to_string().contains("redis://user:password@host:6379/0"), "{error}");
         }
     }
 

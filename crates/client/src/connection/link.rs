@@ -29,6 +29,7 @@ use crate::base::back_off::BackOff;
 use crate::base::clock::Moment;
 use crate::base::command::refuses_writes;
 use crate::base::context::Context;
+use crate::base::error::hints::CONNECTING_TAKES_TOO_LONG;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::pulse::{ConnectionEnd, Pulse};
 use crate::telemetry;
@@ -222,7 +223,7 @@ impl Shared {
         // A server that is learnt of while the client closes is not connected to.
         while self.ctx.gate.refusal().is_none() {
             let opened = timeout(self.ctx.settings.connect_timeout, self.open()).await;
-            match opened.unwrap_or_else(|_| Err(Error::unavailable("connecting takes too long"))) {
+            match opened.unwrap_or_else(|_| Err(Error::unavailable(CONNECTING_TAKES_TOO_LONG))) {
                 Ok(live) => {
                     pauses.reset();
                     telemetry::connected(&self.name, || live.dialer.address(), !was_up);

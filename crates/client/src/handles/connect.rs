@@ -214,15 +214,16 @@ impl ClientBuilder {
         if let Some(tls) = self.tls {
             endpoints = endpoints.with_certificates(&tls.checked()?)?;
         }
-        if endpoints.has_tls() {
+        let has_tls = endpoints.has_tls();
+        if has_tls {
             tls::crypto_provider()?;
         }
         let runtime = Handle::try_current()
             .map_err(|_| Error::invalid("connect has to be called inside a tokio runtime"))?;
         let ctx = Arc::new(Context::new(self.settings, runtime));
         let registry = Arc::new(Registry::new(ctx.clone(), endpoints.db()));
-        let routes = Routes::connect(endpoints, ctx.clone(), registry.clone()).await?;
-        let routes = Arc::new(routes);
+        let routes = Routes::connect(endpoints, ctx.clone(), registry.clone()).await;
+        let routes = Arc::new(routes.map_err(|error| error.of_port(has_tls))?);
         registry.set_routes(&routes);
         let core = Arc::new(Core { ctx, registry, routes, flights: Flights::default() });
         watchdog::start(&core);

@@ -1,0 +1,33 @@
+//! What to do about errors that have a usual cause.
+
+use super::Error;
+
+/// An attempt to connect that the client ended.
+pub(crate) const CONNECTING_TAKES_TOO_LONG: &str = "connecting takes too long";
+
+impl Error {
+    /// The error of a request, by the code of the server.
+    pub(super) fn of_code(self) -> Self {
+        let code = self.0.source.as_ref().and_then(redis::RedisError::code);
+        if code != Some("CROSSSLOT") {
+            return self;
+        }
+        self.hint("in a cluster, the keys of one call need the same part in braces: {orders}:1, {orders}:2")
+    }
+
+    /// Why connecting failed, where TLS is spoken or is not. To a TLS greeting, a port without TLS says nothing, or
+    /// something else; a TLS port closes a connection that begins without TLS.
+    pub(crate) fn of_port(self, has_tls: bool) -> Self {
+        let source = self.0.source.as_ref();
+        let is_silent = self.0.text == CONNECTING_TAKES_TOO_LONG
+            || source.is_some_and(redis::RedisError::is_timeout);
+        let is_closed = source.is_some_and(redis::RedisError::is_connection_dropped);
+        if has_tls && (is_silent || self.0.text.contains("corrupt message")) {
+            self.hint("if this port has no TLS, use redis:// in place of rediss://")
+        } else if !has_tls && is_closed {
+            self.hint("if this port has TLS, use rediss:// in place of redis://")
+        } else {
+            self
+        }
+    }
+}
