@@ -6,7 +6,7 @@ use dlock_client::{Client, ErrorKind, TlsCertificates};
 use dlock_testing::{Nodes, Proxy, Reply as _, Server, Tls};
 use redis::IntoConnectionInfo as _;
 
-use crate::support::{quick, start, until, within};
+use crate::support::{PATIENCE, quick, start, until, within};
 
 async fn works(client: &Client, key: &str) {
     let lock = client.lock(key);
@@ -141,6 +141,31 @@ async fn an_unreachable_server_is_reported_in_time() {
     proxy.cut(dlock_testing::Cut::Reset);
     server.start_again();
     works(&client, "k").await;
+    server.left_over_check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connecting_waits_for_a_server() {
+    let mut server = Server::start();
+    let proxy = Proxy::to(&server);
+    server.kill9();
+    let start = Instant::now();
+    let limit = Duration::from_millis(200);
+    let error = quick().connect_retry_for(limit).connect(&server.url()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(start.elapsed() >= limit, "{:?}", start.elapsed());
+
+    let before = proxy.accepted();
+    let url = proxy.url();
+    let patient = quick().connect_retry_for(PATIENCE);
+    let connecting = tokio::spawn(async move { patient.connect(&url).await });
+    until("two attempts", || proxy.accepted() >= before + 2).await;
+    server.start_again();
+    works(&within("connecting", connecting).await.unwrap().unwrap(), "k").await;
+    // What waiting does not fix is an error at once.
+    let patient = quick().connect_retry_for(PATIENCE);
+    let error = patient.connect(&format!("{}99", server.url())).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     server.left_over_check();
 }
 

@@ -31,6 +31,7 @@ pub(crate) struct Settings {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) queue: Duration,
     pub(crate) connect_timeout: Duration,
+    pub(crate) connect_retry_for: Duration,
     pub(crate) response_timeout: Duration,
     pub(crate) retry_for: Duration,
     pub(crate) private_connections: usize,
@@ -46,6 +47,7 @@ impl Default for Settings {
             max_hold: None,
             queue: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(3),
+            connect_retry_for: Duration::ZERO,
             response_timeout: Duration::from_secs(3),
             retry_for: Duration::from_secs(10),
             private_connections: 256,
@@ -69,6 +71,9 @@ impl Settings {
             if !(Duration::from_millis(1)..=365 * DAY).contains(&time) {
                 return Err(Error::invalid(format!("{name} must be 1 ms to 365 days")));
             }
+        }
+        if self.connect_retry_for > 365 * DAY {
+            return Err(Error::invalid("connect_retry_for must be at most 365 days"));
         }
         if self.replicas == Some(0) {
             return Err(Error::invalid("replicas must be at least 1"));

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
+use crate::base::back_off::BackOff;
 use crate::base::context::Context;
 #[cfg(feature = "testing")]
 use crate::base::dialer::Dial;
-use crate::base::error::Error;
+use crate::base::error::{Error, ErrorKind};
 use crate::base::flight::Flights;
 use crate::base::settings::{Settings, Wait};
 use crate::base::tls;
@@ -22,6 +24,9 @@ use crate::connection::route::Routes;
 use crate::handles::client::Client;
 use crate::hold::watchdog;
 use crate::registry::{Core, Registry};
+
+/// Before a server that is not there yet is tried again.
+const PAUSES: BackOff = BackOff::new(Duration::from_millis(50), Duration::from_secs(1));
 
 impl Client {
     /// Connects. The URL is
@@ -123,12 +128,18 @@ settings! {
     /// How long setting up a connection may take, 1 ms to 365 days, default 3 s.
     connect_timeout: Duration,
 
+    /// How long [`connect`](Self::connect) waits for a server that is not there yet, at most 365 days, default 0: it
+    /// tries once. It tries again after errors of kind [`Unavailable`](crate::ErrorKind::Unavailable), such as a
+    /// refused connection, an unknown host name or a server that loads its data. The last attempt may end one
+    /// [`connect_timeout`](Self::connect_timeout) later. Other errors end it at once.
+    connect_retry_for: Duration,
+
     /// How long the answer to a request that does not wait may take, 1 ms to 365 days, default 3 s. After that the
     /// connection counts as dead and the request is repeated over a new one, with the same request id.
     response_timeout: Duration,
 
     /// How long a call goes on while no server answers, 1 ms to 365 days, default 10 s: the one setting for every
-    /// request after [`connect`](Self::connect). It covers an acquire that waits, too: each answer starts the time
+    /// request after [`connect`](Self::connect), which has [`connect_retry_for`](Self::connect_retry_for). It covers an acquire that waits, too: each answer starts the time
     /// again, so an acquire waits without a limit while a server answers. Calls with their own timeout end by that.
     retry_for: Duration,
 
@@ -222,8 +233,17 @@ impl ClientBuilder {
             .map_err(|_| Error::invalid("connect has to be called inside a tokio runtime"))?;
         let ctx = Arc::new(Context::new(self.settings, runtime));
         let registry = Arc::new(Registry::new(ctx.clone(), endpoints.db()));
-        let routes = Routes::connect(endpoints, ctx.clone(), registry.clone()).await;
-        let routes = Arc::new(routes.map_err(|error| error.of_port(has_tls))?);
+        let until = Instant::now() + ctx.settings.connect_retry_for;
+        let mut pauses = PAUSES;
+        let routes = loop {
+            match Routes::connect(endpoints.clone(), ctx.clone(), registry.clone()).await {
+                Err(error) if error.kind() == ErrorKind::Unavailable && Instant::now() < until => {
+                    pauses.pause_within(until.saturating_duration_since(Instant::now())).await;
+                }
+                done => break done.map_err(|error| error.of_port(has_tls))?,
+            }
+        };
+        let routes = Arc::new(routes);
         registry.set_routes(&routes);
         let core = Arc::new(Core { ctx, registry, routes, flights: Flights::default() });
         watchdog::start(&core);
