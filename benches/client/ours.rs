@@ -6,7 +6,7 @@ use crate::strategy::{LOCK, Strategy};
 
 /// A client with this strategy of waiting.
 pub async fn client(url: &str, wait: Wait, tasks: usize) -> Client {
-    let builder = Client::builder().wait(wait).private_connections(tasks.max(256));
+    let builder = Client::builder().wait(wait).dedicated_connections(tasks.max(256));
     builder.connect(url).await.expect("a client")
 }
 

@@ -114,7 +114,7 @@ fn holds_stay_alive_while_the_program_does_something_else() {
     let server = Server::start();
     let lease = Duration::from_secs(2);
     let builder = dlock_client::Client::builder().lease(lease);
-    let client = Client::with(builder, &server.url()).unwrap();
+    let client = Client::connect_with(builder, &server.url()).unwrap();
     let guard = client.lock("l").acquire().unwrap();
     let held = || server.cmd(&["DLOCK.INFO", "l"]).field("held-ms").int();
     wait_until("three leases have passed", || held() > 6_000);
@@ -149,7 +149,7 @@ fn a_quorum_is_locked_without_a_runtime_of_ones_own() {
     let lock = || {
         let client = |server: &Server| {
             let builder = dlock_client::Client::builder().lease(lease);
-            Client::with(builder.retry_for(Duration::from_secs(1)), &server.url()).unwrap()
+            Client::connect_with(builder.retry_for(Duration::from_secs(1)), &server.url()).unwrap()
         };
         QuorumLock::new(servers.iter().map(client), "k").label("by hand")
     };

@@ -10,7 +10,7 @@ use crate::support::{Variant, for_each_variant, number, quick, start_on, until, 
 
 on_both! {
     a_lease_of_its_own_is_not_renewed,
-    private_connections_have_a_limit,
+    dedicated_connections_have_a_limit,
 }
 
 async fn a_lease_of_its_own_is_not_renewed<P: Place>() {
@@ -66,7 +66,7 @@ async fn invalid_requests_are_not_sent() {
     for bad in [
         Client::builder().lease(Duration::from_millis(5)),
         Client::builder().queue(Duration::from_millis(5)),
-        Client::builder().private_connections(0),
+        Client::builder().dedicated_connections(0),
     ] {
         assert_eq!(bad.connect(&server.url()).await.unwrap_err().kind(), ErrorKind::Invalid);
     }
@@ -217,9 +217,9 @@ async fn a_grant_counts_when_the_replicas_have_it() {
     }
 }
 
-async fn private_connections_have_a_limit<P: Place>() {
+async fn dedicated_connections_have_a_limit<P: Place>() {
     let server = P::new();
-    let builder = Client::builder().wait(Wait::Blocking).private_connections(3);
+    let builder = Client::builder().wait(Wait::Blocking).dedicated_connections(3);
     let client = server.connect(builder).await;
     let lock = client.lock("k");
     let guard = lock.acquire().await.unwrap();

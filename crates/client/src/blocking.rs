@@ -63,7 +63,7 @@ wrapper! {
 impl Client {
     #[doc = waiting_as!(Client::connect)]
     pub fn connect(url: &str) -> Result<Self, Error> {
-        Self::with(crate::Client::builder(), url)
+        Self::connect_with(crate::Client::builder(), url)
     }
 
     /// Connects with the settings of `builder`.
@@ -77,10 +77,10 @@ impl Client {
     /// # let url = server.url();
     /// use std::time::Duration;
     /// let builder = dlock_client::Client::builder().lease(Duration::from_secs(5));
-    /// let client = dlock_client::blocking::Client::with(builder, &url)?;
+    /// let client = dlock_client::blocking::Client::connect_with(builder, &url)?;
     /// # Ok::<(), dlock_client::Error>(())
     /// ```
-    pub fn with(builder: ClientBuilder, url: &str) -> Result<Self, Error> {
+    pub fn connect_with(builder: ClientBuilder, url: &str) -> Result<Self, Error> {
         Self::connected(builder.connect(url))
     }
 

@@ -256,7 +256,7 @@ fn threads_lose_no_result_either() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
     let lost = lose_releases(&proxy);
-    let client = blocking::Client::with(quick(), &proxy.url()).unwrap();
+    let client = blocking::Client::connect_with(quick(), &proxy.url()).unwrap();
     let semaphore = client.semaphore("s").limit(1);
     for n in 0..TURNS {
         assert_eq!(client.lock("k").with(|_| n).unwrap(), n);

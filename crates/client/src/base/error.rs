@@ -110,7 +110,7 @@ pub enum ErrorKind {
     /// No server answered in the time there was. The request may or may not have been carried out.
     Unavailable,
     /// All dedicated connections of the client are in use: see
-    /// [`ClientBuilder::private_connections`](crate::ClientBuilder::private_connections).
+    /// [`ClientBuilder::dedicated_connections`](crate::ClientBuilder::dedicated_connections).
     Busy,
     /// Fewer replicas than asked for have the grant; it was released.
     Replicas {

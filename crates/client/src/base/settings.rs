@@ -19,8 +19,8 @@ pub enum Wait {
     #[default]
     Queue,
     /// Block a dedicated connection for each waiting task. For servers behind proxies that do not pass messages on. At
-    /// most [`ClientBuilder::private_connections`](crate::ClientBuilder::private_connections) wait at a time; the next
-    /// gets [`ErrorKind::Busy`](crate::ErrorKind::Busy).
+    /// most [`ClientBuilder::dedicated_connections`](crate::ClientBuilder::dedicated_connections) wait at a time; the
+    /// next gets [`ErrorKind::Busy`](crate::ErrorKind::Busy).
     Blocking,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Settings {
     pub(crate) connect_retry_for: Duration,
     pub(crate) response_timeout: Duration,
     pub(crate) retry_for: Duration,
-    pub(crate) private_connections: usize,
+    pub(crate) dedicated_connections: usize,
     /// How many replicas must have each grant and each renewal before it counts.
     pub(crate) replicas: Option<u32>,
 }
@@ -50,7 +50,7 @@ impl Default for Settings {
             connect_retry_for: Duration::ZERO,
             response_timeout: Duration::from_secs(3),
             retry_for: Duration::from_secs(10),
-            private_connections: 256,
+            dedicated_connections: 256,
             replicas: None,
         }
     }
@@ -78,8 +78,8 @@ impl Settings {
         if self.replicas == Some(0) {
             return Err(Error::invalid("replicas must be at least 1"));
         }
-        if self.private_connections == 0 {
-            return Err(Error::invalid("private_connections must be at least 1"));
+        if self.dedicated_connections == 0 {
+            return Err(Error::invalid("dedicated_connections must be at least 1"));
         }
         Ok(())
     }

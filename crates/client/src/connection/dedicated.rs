@@ -76,7 +76,7 @@ impl<'a> BlockedCalls<'a> {
             routes.refresh(until).await?;
             return Err(Error::unavailable("no server has the slot of the key"));
         };
-        self.permit.take(routes.ctx.settings.private_connections, &server)?;
+        self.permit.take(routes.ctx.settings.dedicated_connections, &server)?;
         let live = server.link.live(until).await?;
         let connection = server.pool.take(&live, until).await?;
         let channel = if drafts.iter().any(Draft::is_notified) {

@@ -347,7 +347,7 @@ impl Server {
             link: Link::new(name.clone(), opener, ctx.clone(), events.clone()),
             name,
             pool: Pool::new(ctx.clone()),
-            dedicated: Arc::new(Semaphore::new(ctx.settings.private_connections)),
+            dedicated: Arc::new(Semaphore::new(ctx.settings.dedicated_connections)),
         }
     }
 }

@@ -56,7 +56,7 @@ use crate::registry::Core;
 /// let guard = client.lock("door").owner("alice").acquire().await?;
 ///
 /// let admin = client.admin();
-/// for entry in admin.locks(b"*").await? {
+/// for entry in admin.locks("*").await? {
 ///     if let Some(info) = admin.info_of(&entry).await? {
 ///         for holder in info.holders() {
 ///             println!("{} is held by {:?}", entry.key.escape_ascii(), holder.owner);
@@ -101,12 +101,12 @@ impl Admin {
     ///
     /// let client = Client::connect(&url).await?;
     /// client.semaphore("licences").init(3).await?;
-    /// let found = client.admin().locks(b"lic*").await?;
+    /// let found = client.admin().locks("lic*").await?;
     /// assert_eq!((found[0].key.as_slice(), found[0].kind), (&b"licences"[..], Kind::Semaphore));
     /// # server.cmd(&["DEL", "licences"]);
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
-    pub async fn locks(&self, pattern: &[u8]) -> Result<Vec<Entry>, Error> {
+    pub async fn locks(&self, pattern: impl AsRef<[u8]>) -> Result<Vec<Entry>, Error> {
         let mut found = Vec::new();
         let mut walk = self.walk(pattern);
         while let Some(page) = walk.next_page().await? {
@@ -132,14 +132,15 @@ impl Admin {
     /// let client = Client::connect(&url).await?;
     /// let latch = client.latch("ready");
     /// latch.init(2).await?;
-    /// let Some(Info::Latch(seen)) = client.admin().info(b"ready").await? else { panic!() };
+    /// let Some(Info::Latch(seen)) = client.admin().info("ready").await? else { panic!() };
     /// assert_eq!((seen.count, seen.left), (2, None));
     ///
     /// latch.count_down(2).await?;
-    /// assert_eq!(client.admin().info(b"ready").await?, None);
+    /// assert_eq!(client.admin().info("ready").await?, None);
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
-    pub async fn info(&self, key: &[u8]) -> Result<Option<Info>, Error> {
+    pub async fn info(&self, key: impl AsRef<[u8]>) -> Result<Option<Info>, Error> {
+        let key = key.as_ref();
         let info = self.by_family(key, |kind| Read::info(kind, key)).await?;
         Ok(info.map_or(Ok(None), |(kind, reply)| Info::read(kind, value(reply)))?)
     }
@@ -164,11 +165,16 @@ impl Admin {
     #[doc = example!()]
     /// # server.cmd(&["DLOCK.ACQUIRE", "door", "alice"]);
     /// # let bob = server.block(&["DLOCK.ACQUIRE", "door", "bob", "BLOCK", "0"]);
-    /// let waiters = client.admin().waiters(b"door", Some(10)).await?;
+    /// let waiters = client.admin().waiters("door", Some(10)).await?;
     /// assert_eq!(waiters[0].owner, b"bob");
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
-    pub async fn waiters(&self, key: &[u8], count: Option<u64>) -> Result<Vec<WaiterInfo>, Error> {
+    pub async fn waiters(
+        &self,
+        key: impl AsRef<[u8]>,
+        count: Option<u64>,
+    ) -> Result<Vec<WaiterInfo>, Error> {
+        let key = key.as_ref();
         let waiters = self.by_family(key, |kind| Read::waiters(kind, key, count)).await?;
         waiters.map_or(Ok(Vec::new()), |(_, reply)| read(reply))
     }
@@ -196,12 +202,16 @@ impl Admin {
     /// use dlock_client::admin::{Entry, Kind};
     ///
     /// let door = Entry { key: b"door".to_vec(), kind: Kind::Lock };
-    /// assert_eq!(client.admin().position(&door, b"bob").await?, Some(1));
-    /// assert_eq!(client.admin().position(&door, b"zoe").await?, None);
+    /// assert_eq!(client.admin().position(&door, "bob").await?, Some(1));
+    /// assert_eq!(client.admin().position(&door, "zoe").await?, None);
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
-    pub async fn position(&self, entry: &Entry, owner: &[u8]) -> Result<Option<u64>, Error> {
-        let key = entry.key.as_slice();
+    pub async fn position(
+        &self,
+        entry: &Entry,
+        owner: impl AsRef<[u8]>,
+    ) -> Result<Option<u64>, Error> {
+        let (key, owner) = (entry.key.as_slice(), owner.as_ref());
         let Some(position) = Read::position(entry.kind, key, owner) else { return Ok(None) };
         let position = self.call_of(key, position).await?;
         position.map_or(Ok(None), read_or_null)
@@ -217,13 +227,14 @@ impl Admin {
     /// ```
     #[doc = example!()]
     /// # server.cmd(&["DSEM.ACQUIRE", "licences", "alice", "LIMIT", "2"]);
-    /// for permit in client.admin().permits(b"licences").await? {
+    /// for permit in client.admin().permits("licences").await? {
     ///     println!("{} {:?}", permit.id, permit.owner);
     ///     # assert_eq!((permit.owner.as_slice(), permit.count), (&b"alice"[..], 1));
     /// }
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
-    pub async fn permits(&self, key: &[u8]) -> Result<Vec<PermitInfo>, Error> {
+    pub async fn permits(&self, key: impl AsRef<[u8]>) -> Result<Vec<PermitInfo>, Error> {
+        let key = key.as_ref();
         read(self.call(key, Read::Sem(SemRead::Permits(OneKey { key }))).await?)
     }
 

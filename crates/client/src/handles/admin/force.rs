@@ -26,11 +26,12 @@ impl Admin {
     /// ```
     #[doc = example!()]
     /// # server.cmd(&["DLOCK.ACQUIRE", "door", "alice"]);
-    /// assert_eq!(client.admin().break_key(b"door").await?, 1);
-    /// assert_eq!(client.admin().break_key(b"door").await?, 0);
+    /// assert_eq!(client.admin().break_key("door").await?, 1);
+    /// assert_eq!(client.admin().break_key("door").await?, 0);
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
-    pub async fn break_key(&self, key: &[u8]) -> Result<u64, Error> {
+    pub async fn break_key(&self, key: impl AsRef<[u8]>) -> Result<u64, Error> {
+        let key = key.as_ref();
         let info = self.by_family(key, |kind| Read::info(kind, key)).await?;
         let Some((kind, _)) = info else { return Ok(0) };
         let op = match kind {
@@ -62,12 +63,17 @@ impl Admin {
     #[doc = example!()]
     /// # server.cmd(&["DRW.ACQUIRE", "page", "alice", "READ"]);
     /// # server.cmd(&["DRW.ACQUIRE", "page", "bob", "READ"]);
-    /// assert_eq!(client.admin().break_owner(b"page", b"alice").await?, 1);
+    /// assert_eq!(client.admin().break_owner("page", "alice").await?, 1);
     /// # server.cmd(&["DRW.RELEASE", "page", "bob", "READ"]);
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
-    pub async fn break_owner(&self, key: &[u8], owner: &[u8]) -> Result<u64, Error> {
-        let call = RwBreak { key, owner: Some(owner) };
+    pub async fn break_owner(
+        &self,
+        key: impl AsRef<[u8]>,
+        owner: impl AsRef<[u8]>,
+    ) -> Result<u64, Error> {
+        let key = key.as_ref();
+        let call = RwBreak { key, owner: Some(owner.as_ref()) };
         read(self.call(key, Op::Rw(RwOp::Break(call))).await?)
     }
 
@@ -89,7 +95,8 @@ impl Admin {
     /// }
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
-    pub async fn break_permit(&self, key: &[u8], id: &str) -> Result<bool, Error> {
+    pub async fn break_permit(&self, key: impl AsRef<[u8]>, id: &str) -> Result<bool, Error> {
+        let key = key.as_ref();
         let Some(permit) = permit::parse(id.as_bytes()) else {
             return Err(Error::invalid(format!("{id:?} is not a permit id")));
         };

@@ -36,10 +36,15 @@ impl Admin {
     /// }
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
-    pub fn walk(&self, pattern: &[u8]) -> Walk {
+    pub fn walk(&self, pattern: impl AsRef<[u8]>) -> Walk {
         let of = |server: Arc<Server>| Kind::ALL.map(|kind| (server.clone(), kind));
         let left = self.core.routes.servers().into_iter().flat_map(of).collect();
-        Walk { admin: self.clone(), pattern: pattern.to_vec(), left, cursor: START.to_vec() }
+        Walk {
+            admin: self.clone(),
+            pattern: pattern.as_ref().to_vec(),
+            left,
+            cursor: START.to_vec(),
+        }
     }
 }
 
