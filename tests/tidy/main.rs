@@ -13,6 +13,7 @@
 mod api;
 mod blocks;
 mod budgets;
+mod figures;
 mod guarantees;
 mod layers;
 
