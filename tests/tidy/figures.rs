@@ -1,4 +1,5 @@
-//! Figures of README.md that stand in a table of the benchmarks: the same number, rounded.
+//! Figures that pages repeat: those of README.md are in the tables of the benchmarks, and the oldest compilers of
+//! docs/policy.md in the manifests.
 
 use super::files;
 
@@ -16,14 +17,15 @@ const FIGURES: [(&str, &str, &str, f64, usize); 3] = [
     ),
 ];
 
-/// The first figure of the row that begins like this.
-fn measured(tables: &str, row: &str, unit: &str) -> f64 {
+/// The first figure of the only row that begins like this.
+fn measured(tables: &str, row: &str, unit: &str) -> Option<f64> {
     let mut rows = tables.lines().filter_map(|line| line.strip_prefix(row));
-    let cells = rows.next().unwrap_or_else(|| panic!("benches/README.md has a row {row}"));
-    assert!(rows.next().is_none(), "benches/README.md has one row {row}");
-    let (figure, rest) = cells.trim_start().split_once(' ').expect("a figure and its unit");
-    assert!(rest.starts_with(unit), "{row} {figure} is in {unit}");
-    figure.parse().expect("a number")
+    let (cells, other) = (rows.next()?, rows.next());
+    let (figure, rest) = cells.trim_start().split_once(' ')?;
+    if other.is_some() || !rest.starts_with(unit) {
+        return None;
+    }
+    figure.parse().ok()
 }
 
 #[test]
@@ -34,8 +36,30 @@ fn figures_of_the_readme_are_those_of_the_tables() {
     let words: Vec<&str> = text("README.md").split_whitespace().collect();
     let readme = words.join(" ");
     for (sentence, row, unit, factor, digits) in FIGURES {
-        let figure = measured(tables, row, unit) * factor;
-        let sentence = sentence.replace("{}", &format!("{figure:.digits$}"));
+        let figure =
+            measured(tables, row, unit).expect("one row of benches/README.md, in its unit");
+        let sentence = sentence.replace("{}", &format!("{:.digits$}", figure * factor));
         assert!(readme.contains(&sentence), "README.md says, by {row}: {sentence}");
     }
+}
+
+/// The value between quotes in the line that begins with `key = `.
+fn declared<'a>(manifest: &'a str, key: &str) -> Option<&'a str> {
+    manifest.lines().find(|line| line.starts_with(key))?.split('"').nth(1)
+}
+
+#[test]
+fn the_policy_names_the_oldest_compilers() {
+    let files = files();
+    let text = |path: &str| &files.iter().find(|file| file.path == path).expect("the file").text;
+    let value = |path: &str, key: &str| declared(text(path), key).expect("a line with the version");
+    let sentence = format!(
+        "Rust {} for the module and the command, {} for `dlock-client`, {} for `dlock-wire`; Python {} ",
+        value("Cargo.toml", "rust-version = "),
+        value("crates/client/Cargo.toml", "rust-version = "),
+        value("crates/wire/Cargo.toml", "rust-version = "),
+        value("clients/python/pyproject.toml", "requires-python = ").trim_start_matches(">="),
+    );
+    let words: Vec<&str> = text("docs/policy.md").split_whitespace().collect();
+    assert!(words.join(" ").contains(&sentence), "docs/policy.md says: {sentence}");
 }
