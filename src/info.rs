@@ -74,6 +74,9 @@ pub fn write(to: &mut InfoWriter, crash: bool) {
             to.number(c"deadlock_searches_cut", counters.deadlock_searches_cut);
             to.number(c"replaced", counters.replaced);
             to.number(c"unclaimed", counters.unclaimed);
+            to.number(c"refused_notheld", counters.refused_notheld);
+            to.number(c"refused_spent", counters.refused_spent);
+            to.number(c"refused_stale", counters.refused_stale);
             to.number(c"panics_caught", ffi::panics());
         }
         if to.section(c"latency") {

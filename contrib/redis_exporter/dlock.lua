@@ -12,12 +12,15 @@ local function add(name, value)
 end
 
 local lost = 'dlock_holds_lost_total{reason="%s"}'
+local refused = 'dlock_refusals_total{code="%s"}'
 local metrics = {
   dlock_expiries = { string.format(lost, "expired"), 1 },
   dlock_disconnected = { string.format(lost, "disconnected"), 1 },
   dlock_unclaimed = { string.format(lost, "unclaimed"), 1 },
   dlock_deadlocks_refused = { "dlock_deadlocks_refused_total", 1 },
   dlock_deadlock_searches_cut = { "dlock_deadlock_searches_cut_total", 1 },
+  dlock_refused_notheld = { string.format(refused, "NOTHELD"), 1 },
+  dlock_refused_stale = { string.format(refused, "STALE"), 1 },
   dlock_panics_caught = { "dlock_panics_caught_total", 1 },
   dlock_quarantine_left_ms = { "dlock_quarantine_left_seconds", 1e3 },
   dlock_alarm_late_last_us = { "dlock_alarm_late_last_seconds", 1e6 },

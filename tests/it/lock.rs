@@ -73,6 +73,23 @@ fn only_the_holder_with_the_right_token_changes_the_hold(family: Family) {
     server.left_over_check();
 }
 
+#[test]
+fn refusals_are_counted_by_code() {
+    let server = Server::start();
+    let mut client = server.client();
+    let token = client.cmd(&["DLOCK.ACQUIRE", "k", "a", "REQID", "r"]).int();
+    let later = (token + 1).to_string();
+    assert!(client.cmd(&["DLOCK.CHECK", "k", &later]).error().starts_with("STALE "));
+    client.cmd(&args!["DLOCK.CHECK", "k", token]).ok();
+    for owner in ["b", "c"] {
+        assert!(client.cmd(&["DLOCK.RENEW", "k", owner]).error().starts_with("NOTHELD "));
+    }
+    client.cmd(&["DLOCK.RELEASE", "k", "a"]).ok();
+    assert!(client.cmd(&["DLOCK.ACQUIRE", "k", "a", "REQID", "r"]).error().starts_with("SPENT "));
+    let refused = ["refused_stale", "refused_notheld", "refused_spent"];
+    assert_eq!(refused.map(|name| server.info_number("dlock", name)), [1, 2, 1]);
+}
+
 fn info_is_a_map_with_every_field(family: Family) {
     let server = family.start();
     let mut holding = server.client3();

@@ -137,6 +137,7 @@ impl Machine {
     /// `permit` is a new id for the permits of DSEM.ACQUIRE; other operations do not use it.
     pub fn execute(&mut self, turn: &mut Turn<'_>, op: &Op<'_>, permit: PermitId) {
         let answer = ops::execute(&mut self.tables, turn, op, permit);
+        self.tables.counters.count_refusal(&answer);
         turn.fx.answer = Some(answer);
     }
 
@@ -231,15 +232,17 @@ impl Machine {
         replay::replay(&mut self.tables, keys, now, key, payload, source)
     }
 
-    /// Answers a reading command of a client in this database.
+    /// Answers a reading command of a client in this database. Only a counter changes.
     pub fn read(
-        &self,
+        &mut self,
         store: &mut dyn Store,
         now: Now,
         db: u32,
         read: &Read<'_>,
     ) -> Result<View, WrongType> {
-        reply::read(&self.tables, store, now, db, read)
+        let view = reply::read(&self.tables, store, now, db, read)?;
+        self.tables.counters.refused_stale += u64::from(matches!(view, View::Stale(_)));
+        Ok(view)
     }
 
     /// Does up to `budget` pieces of work: waits that timed out, queue entries whose grace elapsed, expired leases and

@@ -20,6 +20,7 @@ use crate::base::key::Key;
 use crate::base::kind::Kind;
 use crate::base::time::Instant;
 use crate::base::token::Tokens;
+use crate::ports::effects::{Answer, Outcome};
 use crate::record::Level;
 use crate::tables::connection::Connections;
 use crate::tables::event_log::EventLog;
@@ -34,6 +35,7 @@ use crate::tables::recent_ends::RecentEnds;
 use crate::tables::regime::Regime;
 use crate::tables::settings::Settings;
 use crate::value::spent::SpentRequests;
+use dlock_wire::reply::ErrorCode;
 
 /// Events since the start, for INFO.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,6 +52,21 @@ pub struct Counters {
     pub deadlock_searches_cut: u64,
     pub replaced: u64,
     pub unclaimed: u64,
+    pub refused_notheld: u64,
+    pub refused_spent: u64,
+    pub refused_stale: u64,
+}
+
+impl Counters {
+    /// Counts an answer that tells a client that its hold or its request is over.
+    pub(crate) fn count_refusal(&mut self, answer: &Answer) {
+        let Answer::Now(Outcome::Fault(fault)) = answer else { return };
+        match fault.code {
+            ErrorCode::NotHeld => self.refused_notheld += 1,
+            ErrorCode::Spent => self.refused_spent += 1,
+            _ => {}
+        }
+    }
 }
 
 /// See the module documentation.

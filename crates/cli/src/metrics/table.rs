@@ -47,7 +47,7 @@ const fn info(name: &'static str, help: &'static str) -> Family {
 }
 
 /// All metrics, in the order of the output.
-pub static FAMILIES: [Family; 37] = [
+pub static FAMILIES: [Family; 38] = [
     gauge("dlock_up", "1 if the server answered this scrape, 0 if it did not."),
     info("dlock_build", "The version of the dlock module."),
     info("dlock_server", "Software, version and role (primary or replica) of the server."),
@@ -88,6 +88,10 @@ pub static FAMILIES: [Family; 37] = [
     counter("dlock_calls_replaced", "Blocked calls replaced by a later call of their owner."),
     counter("dlock_deadlocks_refused", "Calls refused because they would close a cycle."),
     counter("dlock_deadlock_searches_cut", "Searches for cycles that ended without a result."),
+    counter(
+        "dlock_refusals",
+        "Calls refused because their hold or their request was over, by code.",
+    ),
     counter("dlock_panics_caught", "Internal errors of the module."),
     histogram("dlock_wait_seconds", "Time from a request to its grant, of those that waited."),
     histogram("dlock_hold_seconds", "Time from a grant to the end of its hold."),
@@ -114,7 +118,7 @@ const fn in_unit(info: &'static str, family: &'static str, unit: Unit) -> Field 
 }
 
 /// The numbers of INFO that are shown.
-pub static FIELDS: [Field; 34] = [
+pub static FIELDS: [Field; 37] = [
     field("held_locks", "dlock_held_locks"),
     field("leased_permits", "dlock_leased_permits"),
     field("keys_entered", "dlock_keys"),
@@ -148,5 +152,8 @@ pub static FIELDS: [Field; 34] = [
     field("replaced", "dlock_calls_replaced"),
     field("deadlocks_refused", "dlock_deadlocks_refused"),
     field("deadlock_searches_cut", "dlock_deadlock_searches_cut"),
+    labelled("refused_notheld", "dlock_refusals", "code", "NOTHELD"),
+    labelled("refused_spent", "dlock_refusals", "code", "SPENT"),
+    labelled("refused_stale", "dlock_refusals", "code", "STALE"),
     field("panics_caught", "dlock_panics_caught"),
 ];

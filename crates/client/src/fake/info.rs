@@ -29,7 +29,7 @@ pub(super) fn text(state: &State, sections: &[&[u8]]) -> String {
     let (waiters_blocked, waiters_queued) = waits.blocked_and_queued();
     let armed = tables.leases.armed() + waits.timeouts.armed() + waits.graces.armed();
     let counters = &tables.counters;
-    let fields: [(&str, &dyn Display); 25] = [
+    let fields: [(&str, &dyn Display); 28] = [
         ("version", &env!("CARGO_PKG_VERSION")),
         ("held_locks", &tables.leases.held()),
         ("leased_permits", &tables.leases.permits()),
@@ -56,6 +56,9 @@ pub(super) fn text(state: &State, sections: &[&[u8]]) -> String {
         ("deadlock_searches_cut", &counters.deadlock_searches_cut),
         ("replaced", &counters.replaced),
         ("unclaimed", &counters.unclaimed),
+        ("refused_notheld", &counters.refused_notheld),
+        ("refused_spent", &counters.refused_spent),
+        ("refused_stale", &counters.refused_stale),
     ];
     section("dlock", "dlock_", &fields);
     let quarantine = tables.regime.quarantine_left(state.now().mono);
