@@ -55,7 +55,7 @@ def re_escape(word):
 
 def hand_off(folder, environment):
     """alice holds, bob waits, alice releases, bob has it with a larger token."""
-    tmux = terminal.Tmux(folder / "tmux", 113, 9, environment)
+    tmux = terminal.Tmux(folder / "tmux", 2 * 50 + 1, 9, environment)
     try:
         tmux.split()
         frames = []
@@ -80,7 +80,7 @@ def hand_off(folder, environment):
             raise SystemExit(f"bob's token {second} is not larger than alice's, {first}")
     finally:
         tmux.close()
-    return terminal.svg("A lock is handed off", frames, ["alice", "bob"], [56, 56], 6)
+    return terminal.svg("A lock is handed off", frames, ["alice", "bob"], 50, 5)
 
 
 def until(condition, what):
@@ -169,7 +169,7 @@ def top(folder, environment):
             thread.join()
         for connection in ends:
             connection.socket.close()
-    return terminal.svg("dlock top", frames, ["dlock top"], [104], 24)
+    return terminal.svg("dlock top", frames, ["dlock top"], 104, 24)
 
 
 def all_of(root):

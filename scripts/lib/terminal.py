@@ -6,6 +6,7 @@ import subprocess
 import time
 
 CHAR, LINE, PAD, BAR = 8.4, 18, 12, 26
+FONT = "ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace"
 LIMIT, SETTLED = 30, 0.06
 # The terminal is dark on light pages, too; its border separates it from dark ones.
 BACKGROUND, TEXT, BORDER, DIM = "#161b22", "#e6edf3", "#57606a", "#9da7b3"
@@ -76,12 +77,15 @@ class Tmux:
 
 
 def runs(line):
-    """The line as (column, text, style) without the spaces between."""
-    style, column, found, at = {}, 0, [], 0
+    """The line as (column, text, style) without the spaces between, and its backgrounds as (column, width, colour)."""
+    style, column, found, backgrounds, at = {}, 0, [], [], 0
 
     def add(text):
         nonlocal column
-        for part in re.finditer(r"\S+(?: \S+)*" if not style.get("bg") else r".+", text):
+        if text and "bg" in style:
+            backgrounds.append((column, len(text), style["bg"]))
+        # A text for each column: renderers collapse spaces, and some ignore its length.
+        for part in re.finditer(r"\S+(?: \S+)*", text):
             found.append((column + part.start(), part[0], dict(style)))
         column += len(text)
 
@@ -110,17 +114,17 @@ def runs(line):
             elif code == 22:
                 style.pop("bold", None)
     add(line[at:])
-    return found
+    return found, backgrounds
 
 
-def drawn(line, left, y):
+def drawn(line, y):
     out = []
-    for column, text, style in runs(line):
-        x, wide = left + column * CHAR, len(text) * CHAR
-        if "bg" in style:
-            out.append(f'<rect x="{x:.1f}" y="{y - 13}" width="{wide:.1f}" height="{LINE}" fill="{style["bg"]}"/>')
-        if not text.strip():
-            continue
+    found, backgrounds = runs(line)
+    for column, wide, colour in backgrounds:
+        x = PAD + column * CHAR
+        out.append(f'<rect x="{x:.1f}" y="{y - 13}" width="{wide * CHAR:.1f}" height="{LINE}" fill="{colour}"/>')
+    for column, text, style in found:
+        x, wide = PAD + column * CHAR, len(text) * CHAR
         more = f' fill="{style["fg"]}"' if "fg" in style else ""
         more += ' font-weight="bold"' if style.get("bold") else ""
         # The length keeps columns aligned in any font.
@@ -129,20 +133,20 @@ def drawn(line, left, y):
 
 
 def svg(title, frames, names, columns, rows):
-    """The panes side by side. Without animation it shows the last frame."""
+    """The panes below each other, legible on a phone. Without animation it shows the last frame."""
     total = sum(seconds for seconds, _ in frames)
-    width = PAD + sum(wide * CHAR + 2 * PAD for wide in columns)
-    height = BAR + rows * LINE + 2 * PAD
-    body, rules, left = [], {}, PAD
+    pane_height = BAR + rows * LINE + 2 * PAD
+    width, height = columns * CHAR + 2 * PAD, len(names) * pane_height
+    body, rules = [], {}
     for pane, name in enumerate(names):
-        wide = columns[pane] * CHAR + PAD
+        top = pane * pane_height
         body.append(
-            f'<rect x="{left - PAD / 2:.1f}" y="6" width="{wide:.1f}" height="{height - 12}" rx="8" '
-            f'fill="{BACKGROUND}" stroke="{BORDER}"/><text x="{left + wide / 2 - PAD / 2:.1f}" y="24" '
+            f'<rect x="{PAD / 2:.0f}" y="{top + 6}" width="{width - PAD:.1f}" height="{pane_height - 12}" rx="8" '
+            f'fill="{BACKGROUND}" stroke="{BORDER}"/><text x="{width / 2:.1f}" y="{top + 24}" '
             f'text-anchor="middle" fill="{DIM}">{html.escape(name)}</text>'
         )
         for row in range(rows):
-            y = BAR + PAD + row * LINE + 10
+            y = top + BAR + PAD + row * LINE + 10
             shown, since, now = None, 0.0, 0.0
             spans = []
             for seconds, panes in [*frames, (0, None)]:
@@ -157,14 +161,12 @@ def svg(title, frames, names, columns, rows):
                 lasts = end >= total - 1e-6
                 key = (round(begin / total * 100, 2), 100 if lasts else round(end / total * 100, 2))
                 if key == (0, 100):
-                    body.append(drawn(line, left, y))
+                    body.append(drawn(line, y))
                     continue
                 name_of = rules.setdefault(key, f"k{len(rules)}")
                 hidden = "" if lasts else " h"
-                body.append(f'<g class="{name_of}{hidden}">{drawn(line, left, y)}</g>')
-        left += wide + PAD
-    style = f"text{{font:14px ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;white-space:pre;fill:{TEXT}}}"
-    style = style.replace(f"fill:{TEXT}", "") + f"svg{{fill:{TEXT}}}.h{{visibility:hidden}}"
+                body.append(f'<g class="{name_of}{hidden}">{drawn(line, y)}</g>')
+    style = ".h{visibility:hidden}"
     for (begin, end), name in rules.items():
         steps = ("" if begin == 0 else "0%{visibility:hidden}") + f"{begin}%{{visibility:visible}}"
         steps += "" if end == 100 else f"{end}%{{visibility:hidden}}"
@@ -172,7 +174,8 @@ def svg(title, frames, names, columns, rows):
         style += f"@keyframes {name}{{{steps}}}.{name}{{animation:{name} {total:.1f}s step-end infinite}}"
     style += "@media(prefers-reduced-motion:reduce){*{animation:none!important}}"
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" fill="{TEXT}" role="img">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" width="{width:.0f}" height="{height}" '
+        f'font-family="{FONT}" font-size="14" fill="{TEXT}" role="img">'
         f"<title>{html.escape(title)}</title><style>{style}</style>"
     )
     return "\n".join([head, *body, "</svg>", ""])
