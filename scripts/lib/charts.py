@@ -57,7 +57,7 @@ def text(x, y, words, anchor="start", kind="", more=""):
 
 def page(title, subtitle, body, height=HEIGHT):
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img">'
         f"<title>{html.escape(title)}</title><style>{STYLE}</style>"
         f'<rect width="{WIDTH}" height="{height}" class="b"/>'
     )
