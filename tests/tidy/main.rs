@@ -264,7 +264,7 @@ fn links_lead_somewhere() {
 }
 
 #[test]
-fn charts_show_what_the_tables_say() {
+fn pictures_show_what_their_sources_say() {
     passes("scripts/pictures", &["--check"]);
 }
 
