@@ -11,7 +11,7 @@ use super::host::Host;
 use super::{alarm, command, config, ctx, datatype, events, guard, host, info, main_thread};
 
 const NAME: &CStr = c"dlock";
-/// What MODULE LIST shows: two digits for each part, so 0.2.0 is 200.
+/// What MODULE LIST shows: two digits for each part, so 1.0.0 is 10000.
 const MODULE_VERSION: c_int = 10_000 * number(env!("CARGO_PKG_VERSION_MAJOR"))
     + 100 * number(env!("CARGO_PKG_VERSION_MINOR"))
     + number(env!("CARGO_PKG_VERSION_PATCH"));
