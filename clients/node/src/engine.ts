@@ -1,0 +1,316 @@
+/** Runs programs, renews holds and receives messages. */
+
+import { CLOCK_INTERVAL, now } from "./clock.js";
+import { Cluster } from "./cluster.js";
+import { Server, type Adapter, type Connection, type Sender } from "./connections.js";
+import { DLockError } from "./errors.js";
+import { Registry, type HoldState, type RenewalBatch } from "./holds.js";
+import { acquire, release, type Io, type ProgramSettings } from "./programs.js";
+import { log, message, newId, Replicas, Request, requireText, type Batch, type Target } from "./requests.js";
+
+/** How to acquire. Times are in milliseconds. */
+export interface AcquireOptions {
+  /** How long to wait. Default: forever; 0: not at all. */
+  timeout?: number | undefined;
+  /** How long a hold lasts without renewal. Default: that of the `DLock`. */
+  lease?: number | undefined;
+  /**
+   * The name of the task. Default: another one for each acquire. An owner may acquire what it holds again, and
+   * deadlocks between owners are found. Two tasks must not share one at the same time.
+   */
+  owner?: string | undefined;
+  /** How long a hold is renewed at most. Default: that of the `DLock`. */
+  maxHold?: number | undefined;
+  /** A text that DLOCK.INFO shows. */
+  label?: string | undefined;
+  /** Ends the wait, and leaves the queue: the acquire rejects with its reason. It does not end a hold. */
+  signal?: AbortSignal | undefined;
+}
+
+/** Settings of a `DLock`. Times are in milliseconds. */
+export interface Settings {
+  /** How long a hold lasts without renewal; it is renewed every third of that. Default: 30 s. */
+  lease?: number | undefined;
+  /** How long a place in a queue outlives its connection. A wait asks again after half of it. Default: 10 s. */
+  queue?: number | undefined;
+  /** How long a call goes on while no server answers. Default: 10 s. */
+  retryFor?: number | undefined;
+  /** How long a hold is renewed at most. Default: without a limit. */
+  maxHold?: number | undefined;
+  /** How many replicas must have each grant and each renewal (docs/failover.md). Default: 0. */
+  replicas?: number | undefined;
+  /** How long a reply may take. Default: 3 s. */
+  responseTimeout?: number | undefined;
+  /** The owner of each acquire that names none. Default: another one for each acquire. */
+  owner?: string | undefined;
+  /** The label of each acquire that names none. */
+  label?: string | undefined;
+}
+
+/** The channel on which servers tell of FLUSHDB and FLUSHALL. */
+const FLUSHES = "dlock:notify";
+
+/** How often a client that receives no messages asks instead. */
+const POLL = 1000;
+
+const OPTIONS = new Set(["timeout", "lease", "owner", "maxHold", "label", "signal"]);
+const SETTINGS = new Set(["lease", "queue", "retryFor", "maxHold", "replicas", "responseTimeout", "owner", "label"]);
+
+/** Waits for a message about one request. */
+class Waiter {
+  isWoken = false;
+  onWake: (() => void) | undefined;
+  #event: string | undefined;
+
+  wake(event?: string): void {
+    this.#event = event;
+    this.isWoken = true;
+    this.onWake?.();
+  }
+
+  get event(): string | undefined {
+    return this.#event;
+  }
+}
+
+export class Engine {
+  readonly settings: ProgramSettings;
+  readonly #defaults: Settings & { lease: number; responseTimeout: number; maxHold: number };
+  readonly #channel = `${FLUSHES}:${newId()}`;
+  readonly #sender: Sender;
+  readonly #registry = new Registry();
+  readonly #waiters = new Map<string, Waiter>();
+  readonly #running = new Set<Promise<unknown>>();
+  #isClosed = false;
+  #firstSubscription: Promise<void> | undefined; // ends with the first attempt
+  #isSubscribed = false;
+  #subscription: Connection | undefined;
+  #renewalTimer: NodeJS.Timeout | undefined;
+  #wakesAt = Infinity; // when the holds are looked at next
+
+  constructor(adapter: Adapter, settings: Settings) {
+    checkNames(settings, SETTINGS);
+    const {
+      lease = 30_000, queue = 10_000, retryFor = 10_000, replicas = 0, responseTimeout = 3000, maxHold = Infinity,
+    } = settings;
+    this.#defaults = { ...settings, lease, responseTimeout, maxHold };
+    for (const [name, value] of Object.entries({ queue, retryFor, responseTimeout })) requireTime(name, value, 1);
+    if (!Number.isInteger(replicas) || replicas < 0) throw new RangeError("replicas must be a number of replicas");
+    const isCluster = adapter.nodes !== undefined;
+    if (isCluster && replicas > 0) throw new TypeError("replicas needs a client for one server or a Sentinel group");
+    const limit = Math.min(lease / 6, responseTimeout / 3, 1000);
+    this.settings = { queue, retryFor, replicas: new Replicas(replicas, limit) };
+    const onDrop = () => this.#wakeAll(); // places lose their connection: the requests are repeated
+    this.#sender = new (isCluster ? Cluster : Server)(adapter, responseTimeout, onDrop);
+  }
+
+  // Programs.
+
+  /** Runs a program for a caller who may give up. */
+  async run<T>(program: (io: Io) => Promise<T>, signal?: AbortSignal): Promise<T> {
+    const reqids = new Set<string>();
+    const io: Io = {
+      send: (batch) => this.#send(batch, reqids, signal),
+      pause: (ms, reqid) => this.#pause(ms, reqid, signal),
+      background: (other) => void this.#inBackground(other),
+    };
+    const running = program(io);
+    this.#running.add(running);
+    try {
+      return await running;
+    } finally {
+      this.#running.delete(running);
+      for (const reqid of reqids) this.#waiters.delete(reqid);
+    }
+  }
+
+  async #inBackground(program: (io: Io) => Promise<unknown>): Promise<void> {
+    try {
+      await this.run(program);
+    } catch (error) {
+      log("left to its lease: %s", error);
+    }
+  }
+
+  #send(batch: Batch, reqids: Set<string>, signal: AbortSignal | undefined): Promise<readonly unknown[]> {
+    if (signal?.aborted) return Promise.reject(signal.reason);
+    if (batch.reqid !== "") {
+      if (this.#isClosed) return Promise.reject(closed());
+      reqids.add(batch.reqid);
+      this.#waiters.set(batch.reqid, new Waiter());
+    }
+    return abortable(this.#sender.run(batch, signal), signal);
+  }
+
+  #pause(ms: number, reqid: string | undefined, signal: AbortSignal | undefined): Promise<string | undefined> {
+    return new Promise((resolve, reject) => {
+      const waiter = this.#waiters.get(reqid ?? "");
+      const end = () => {
+        clearTimeout(timer);
+        signal?.removeEventListener("abort", end);
+        if (waiter !== undefined) waiter.onWake = undefined;
+        if (signal?.aborted) reject(signal.reason);
+        else resolve(waiter?.event);
+      };
+      // This timer keeps the process alive: somebody awaits the program.
+      const timer = setTimeout(end, waiter === undefined || this.#isSubscribed ? ms : Math.min(POLL, ms));
+      if (waiter !== undefined) waiter.onWake = end;
+      signal?.addEventListener("abort", end, { once: true });
+      if (signal?.aborted || waiter?.isWoken) end();
+    });
+  }
+
+  #wakeAll(): void {
+    for (const waiter of this.#waiters.values()) waiter.wake();
+  }
+
+  // Holds.
+
+  request(target: Target, options: AcquireOptions): Request {
+    checkNames(options, OPTIONS);
+    const { owner = this.#defaults.owner, label = this.#defaults.label } = options;
+    const maxHold = options.maxHold ?? this.#defaults.maxHold;
+    const lease = Math.min(options.lease ?? this.#defaults.lease, maxHold);
+    if (options.timeout !== undefined) requireTime("timeout", options.timeout, 0);
+    requireTime("lease and maxHold", lease, 20);
+    if (owner !== undefined) requireText("owner", owner);
+    if (label !== undefined && label !== "") requireText("label", label);
+    const request = new Request(target, owner ?? newId(), lease, this.#channel, label);
+    // An owner that holds the lock already must not shorten its lease.
+    const longest = owner === undefined ? 0 : this.#registry.longest(request);
+    return longest <= lease ? request : new Request(target, request.owner, longest, this.#channel, label);
+  }
+
+  async acquire(target: Target, options: AcquireOptions): Promise<HoldState> {
+    const request = this.request(target, options);
+    if (this.#isClosed) throw closed();
+    const { timeout = Infinity, maxHold = this.#defaults.maxHold, signal } = options;
+    const deadline = now() + timeout;
+    this.#firstSubscription ??= new Promise((resolve) => void this.#listen(resolve));
+    if (timeout > 0 && !this.#isSubscribed) { // a message about a request may follow its reply at once
+      const limit = new Promise<void>((resolve) => setTimeout(resolve, Math.min(timeout, POLL)).unref());
+      await abortable(Promise.race([this.#firstSubscription, limit]), signal);
+    }
+    const state = await this.run((io) => acquire(io, request, timeout, this.settings, maxHold, deadline), signal);
+    if (this.#isClosed) {
+      void this.#inBackground((io) => release(io, state, this.settings));
+      throw closed();
+    }
+    this.#registry.add(state);
+    if (state.isUnannounced) this.#subscription?.close(); // perhaps that of a server that became a replica
+    if (state.renewAt < this.#wakesAt - request.lease / 6) this.#wakeAt(state.renewAt);
+    return state;
+  }
+
+  release(state: HoldState, done: boolean): Promise<void> {
+    this.#registry.remove(state);
+    return this.run((io) => release(io, state, this.settings, done));
+  }
+
+  /** Looks at the holds at this time, or before. Timers stand still in a suspend, so the clock is read often. */
+  #wakeAt(time: number): void {
+    this.#wakesAt = time;
+    clearTimeout(this.#renewalTimer);
+    const left = Math.max(1, Math.min(CLOCK_INTERVAL, time - now()));
+    this.#renewalTimer = setTimeout(() => {
+      if (now() < this.#wakesAt) return this.#wakeAt(this.#wakesAt);
+      const [rounds, again] = this.#registry.due(this.settings.replicas, (key) => this.#sender.node(key));
+      for (const round of rounds) void this.#renew(round);
+      if (this.#registry.size > 0) this.#wakeAt(again);
+      else this.#wakesAt = Infinity;
+    }, left).unref();
+  }
+
+  async #renew(round: RenewalBatch): Promise<void> {
+    try {
+      round.apply(await this.#sender.run(round.batch));
+    } catch (error) {
+      log("renewal: %s", error);
+    }
+  }
+
+  // Messages.
+
+  async #listen(onAttempt: () => void): Promise<void> {
+    while (!this.#isClosed) {
+      try {
+        let onEnd = () => {};
+        const ended = new Promise<void>((resolve) => (onEnd = resolve));
+        const receive = (text: string) => this.#onMessage(text);
+        const connection = await this.#sender.subscribe([this.#channel, FLUSHES], receive, onEnd);
+        this.#subscription = { ...connection, close: () => (connection.close(), onEnd()) };
+        this.#isSubscribed = true;
+        this.#checkAll(); // messages may have been missed
+        this.#wakeAll();
+        if (this.#isClosed) this.#subscription.close();
+        onAttempt();
+        await ended;
+      } catch (error) {
+        log("messages: %s", error);
+      }
+      onAttempt();
+      this.#isSubscribed = false;
+      this.#subscription = undefined;
+      if (!this.#isClosed) await new Promise((resolve) => setTimeout(resolve, 200).unref());
+    }
+  }
+
+  #checkAll(): void {
+    this.#registry.checkAll();
+    if (this.#registry.size > 0) this.#wakeAt(now());
+  }
+
+  #onMessage(text: string): void {
+    const told = message(text);
+    if (told === undefined) return;
+    this.#registry.onMessage(told);
+    this.#waiters.get(told.reqid)?.wake(told.event);
+    if ((told.event === "flushed" || told.event === "deleted") && this.#registry.size > 0) this.#wakeAt(now());
+  }
+
+  /** Releases all holds, and ends all connections of its own. The client is the caller's. */
+  async close(): Promise<void> {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    clearTimeout(this.#renewalTimer);
+    const releases = this.#registry.close((key) => this.#sender.node(key)).map((batch) => this.#sender.run(batch));
+    for (const result of await Promise.allSettled(releases)) {
+      if (result.status === "rejected") log("left to its lease: %s", result.reason);
+    }
+    this.#wakeAll();
+    await new Promise((resolve) => setImmediate(resolve)); // waits leave their queues, in the background
+    let timer: NodeJS.Timeout | undefined;
+    const limit = new Promise((resolve) => (timer = setTimeout(resolve, this.#defaults.responseTimeout)));
+    const idle = async () => {
+      while (this.#running.size > 0) await Promise.allSettled(this.#running);
+    };
+    await Promise.race([idle(), limit]);
+    clearTimeout(timer);
+    this.#subscription?.close();
+    this.#sender.close();
+  }
+}
+
+function closed(): DLockError {
+  return new DLockError("the DLock is closed");
+}
+
+function checkNames(options: object, known: ReadonlySet<string>): void {
+  const unknown = Object.keys(options).filter((name) => !known.has(name));
+  if (unknown.length > 0) throw new TypeError(`unknown options: ${unknown.join(", ")}`);
+}
+
+function requireTime(name: string, value: number, least: number): void {
+  if (!(typeof value === "number" && value >= least)) throw new RangeError(`${name} must be at least ${least} ms`);
+}
+
+/** The promise, or the reason of the signal if that comes first. */
+function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return promise;
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason);
+    signal.addEventListener("abort", abort, { once: true });
+    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
+  });
+}
+

@@ -1,0 +1,100 @@
+/** What can go wrong, as exceptions, and what servers say, as codes. */
+
+/** Why a hold was lost; see {@link LockLost}. */
+export type LossReason =
+  | "expired" | "refused" | "broken" | "deleted" | "disconnected" | "max-hold" | "closed" | "released";
+
+/** Base class of all errors of this package. */
+export class DLockError extends Error {
+  static { this.prototype.name = "DLockError"; }
+}
+
+/** The lock was not granted within the timeout. Nothing is held, and no place in a queue is left. */
+export class NotAcquired extends DLockError {
+  static { this.prototype.name = "NotAcquired"; }
+}
+
+/**
+ * The hold ended before it was released, so another client may have held the lock meanwhile.
+ *
+ * `reason` is one of `expired` (the lease ended by this machine's clock, or the server said so), `refused` (the server
+ * did not renew the hold), `broken` (by an operator), `deleted` (the key is gone), `disconnected`, `max-hold` and
+ * `closed` (the `DLock` was closed). `check()` of a hold that was released says `released`.
+ */
+export class LockLost extends DLockError {
+  constructor(readonly keys: readonly string[], readonly reason: LossReason, options?: ErrorOptions) {
+    super(`lost ${names(keys)}: ${reason}`, options);
+  }
+
+  static { this.prototype.name = "LockLost"; }
+}
+
+/** No reply says whether the hold stood until its release: the work counts only if its fencing token says so. */
+export class ReleaseUnknown extends DLockError {
+  /** What the work returned, if `using` ran it. */
+  result: unknown = undefined;
+
+  static { this.prototype.name = "ReleaseUnknown"; }
+}
+
+/** Waiting would close a cycle of owners that wait for each other. Release what you hold, and begin again. */
+export class Deadlock extends DLockError {
+  static { this.prototype.name = "Deadlock"; }
+}
+
+/** Another request of the same owner took over the place in the queue: two tasks share one owner. */
+export class Replaced extends DLockError {
+  static { this.prototype.name = "Replaced"; }
+}
+
+/** No server answered for `retryFor` milliseconds. */
+export class Unavailable extends DLockError {
+  static { this.prototype.name = "Unavailable"; }
+}
+
+/** The server refused the request. `code` is the first word of its error. */
+export class Refused extends DLockError {
+  constructor(readonly code: string, text: string) {
+    super(`${code} ${text}`);
+  }
+
+  static { this.prototype.name = "Refused"; }
+}
+
+/** An error reply, with its code. Programs decide about it; users see one of the classes above. */
+export class ServerError extends Error {
+  constructor(readonly code: string, readonly text: string) {
+    super(`${code} ${text}`);
+  }
+}
+
+/** No reply came, so the outcome of the request is not known. */
+export class Disconnected extends Error {}
+
+/** Keys as they are shown in messages. */
+export function names(keys: readonly string[]): string {
+  return keys.map((key) => `'${key}'`).join(", ");
+}
+
+/**
+ * An error of a client library: the error reply in it, or `Disconnected`. Error replies begin with a code in capitals;
+ * errors of connections do not. Class names would not do: bundlers change them.
+ */
+export function fromLibrary(error: unknown): ServerError | Disconnected {
+  if (error instanceof ServerError || error instanceof Disconnected) return error;
+  const text = error instanceof Error ? error.message : String(error);
+  const found = /^([A-Z]{2,})(?: |$)/.exec(text);
+  if (found?.[1] !== undefined) return new ServerError(found[1], text.slice(found[0].length));
+  return new Disconnected(text || (error as Error).name);
+}
+
+/** The exception that a user sees for an error reply that ends a call. */
+export function userError(error: ServerError): DLockError {
+  if (error.code === "ERR" && error.text.includes("unknown command")) {
+    const hint = "the server has no module dlock (loadmodule libdlock.so), or does not know this command";
+    return new Refused("ERR", hint);
+  }
+  if (error.code === "DEADLOCK") return new Deadlock(error.text);
+  if (error.code === "REPLACED") return new Replaced(error.text);
+  return new Refused(error.code, error.text);
+}

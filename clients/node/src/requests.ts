@@ -1,0 +1,200 @@
+/** What is sent: requests as lists of words. Here, too, is how replies and messages are read. */
+
+import { randomBytes } from "node:crypto";
+import { debuglog } from "node:util";
+
+import { ServerError } from "./errors.js";
+
+/** Set NODE_DEBUG=redis-dlock to see these. */
+export const log = debuglog("redis-dlock");
+
+export type Arg = string | number;
+export type Command = readonly Arg[];
+/** A value, or an error reply. */
+export type Reply = unknown;
+
+/** An id that nobody can guess, for an owner or a request. */
+export function newId(): string {
+  return randomBytes(16).toString("hex");
+}
+
+/** A time on the wire: at least 1 ms, because 0 often means "forever". */
+export function onWire(ms: number): number {
+  return Math.max(1, Math.round(ms));
+}
+
+/** A map of a reply: RESP2 sends it as a flat list. */
+export function fields(reply: Reply): Map<string, Reply> {
+  if (reply instanceof Map) return new Map([...reply].map(([name, value]) => [String(name), value]));
+  if (!Array.isArray(reply)) return new Map(Object.entries((reply as Record<string, unknown> | null) ?? {}));
+  const found = new Map<string, Reply>();
+  for (let at = 0; at + 1 < reply.length; at += 2) found.set(String(reply[at]), reply[at + 1]);
+  return found;
+}
+
+/** Throws for a text that cannot be sent as it is. */
+export function requireText(what: string, value: unknown): asserts value is string {
+  if (typeof value !== "string" || value === "" || !isWellFormed(value)) {
+    throw new TypeError(`${what} must be a string of at least one character, not ${JSON.stringify(value)}`);
+  }
+}
+
+function isWellFormed(value: string): boolean {
+  return !/[\ud800-\udfff]/u.test(value); // with the flag u, halves of a pair that stand alone
+}
+
+/** One key of a grant, with its fencing token (a number), or its permit id (a string). */
+export interface Grant {
+  readonly key: string;
+  readonly token: number | string;
+}
+
+/** What is locked: the family of commands, the keys, and the words that its commands have besides. */
+export class Target {
+  constructor(
+    readonly family: "DLOCK" | "DFAIR" | "DRW" | "DSEM",
+    readonly keys: readonly string[],
+    readonly form: "one" | "all" | "any" = "one",
+    readonly mode: readonly Arg[] = [],
+    readonly options: readonly Arg[] = [],
+  ) {
+    if (!Array.isArray(keys) || keys.length === 0) throw new TypeError("keys must be an array of at least one key");
+    for (const key of keys) requireText("a key", key);
+  }
+
+  get key(): string {
+    return this.keys[0] as string;
+  }
+
+  /** What an ACQUIRE granted; empty if it granted nothing. */
+  grants(reply: Reply): readonly Grant[] {
+    if (reply === null || reply === undefined) return [];
+    if (this.form === "all") {
+      return this.keys.map((key, index) => ({ key, token: Number((reply as Reply[])[index]) }));
+    }
+    if (this.form === "any") {
+      const [key, token] = reply as Reply[];
+      return [{ key: String(key), token: Number(token) }];
+    }
+    return [{ key: this.key, token: this.family === "DSEM" ? String(reply) : Number(reply) }];
+  }
+}
+
+/** One acquire, with all that its copies have in common. */
+export class Request {
+  constructor(
+    readonly target: Target,
+    readonly owner: string,
+    readonly lease: number,
+    readonly channel: string,
+    readonly label: string | undefined,
+    readonly reqid: string = newId(),
+  ) {}
+
+  /** The same once more, as another request. */
+  renewed(): Request {
+    return new Request(this.target, this.owner, this.lease, this.channel, this.label);
+  }
+
+  /** A copy of the request. `wait` is empty, or how to wait: BLOCK and QUEUE with their times. */
+  acquire(...wait: Arg[]): Command {
+    const { family, form, keys, mode, options } = this.target;
+    const verb = { one: "ACQUIRE", all: "MACQUIRE", any: "ANYACQUIRE" }[form];
+    const count = form === "one" ? [] : [keys.length];
+    const label = this.label === undefined ? [] : ["LABEL", this.label];
+    return [`${family}.${verb}`, ...count, ...keys, this.owner, ...mode, ...options, "PX", onWire(this.lease), ...wait,
+      "NOTIFY", this.channel, "REQID", this.reqid, ...label];
+  }
+
+  /** Ends the request: no copy of it waits, or is granted, afterwards. */
+  cancel(): Command {
+    return [`${this.target.family}.CANCEL`, this.target.key, this.owner, "REQID", this.reqid];
+  }
+
+  /** Restarts the lease of what was granted. */
+  renew(grant: Grant, lease: number): Command {
+    const { family } = this.target;
+    return [`${family}.RENEW`, grant.key, ...this.#holder(grant), "PX", onWire(lease), ...this.#token(grant)];
+  }
+
+  /** Gives back what was granted. `done`: tells observers of the hold that its work is done. */
+  release(grant: Grant, reqid: string, done = false): Command {
+    return [`${this.target.family}.RELEASE`, grant.key, ...this.#holder(grant), ...this.#token(grant), "REQID", reqid,
+      ...(done ? ["DONE"] : [])];
+  }
+
+  #holder(grant: Grant): Arg[] {
+    return this.target.family === "DSEM" ? [grant.token] : [this.owner, ...this.target.mode];
+  }
+
+  #token(grant: Grant): Arg[] {
+    return this.target.family === "DSEM" ? [] : ["TOKEN", grant.token];
+  }
+}
+
+/**
+ * How many replicas must have a write before it counts, and how long it waits for them.
+ *
+ * docs/failover.md has the rules, and why they suffice.
+ */
+export class Replicas {
+  constructor(readonly wanted: number, readonly limit: number) {}
+
+  /** What is sent over the connection of the write, behind it. */
+  requests(): Command[] {
+    return this.wanted > 0 ? [["WAIT", this.wanted, onWire(this.limit)], ["INFO", "dlock_keys"]] : [];
+  }
+
+  /** Whether the write does not count, by the replies to `requests()`. */
+  areTooFew(replies: readonly Reply[]): boolean {
+    return this.wanted > 0 && !(Number(replies[0] instanceof ServerError ? NaN : replies[0] ?? NaN) >= this.wanted);
+  }
+
+  /** Whether a grant does not count: a replica that came over since may have confirmed one of another primary. */
+  areFromElsewhere(replies: readonly Reply[]): boolean {
+    return this.wanted > 0 && !String(replies[1]).split(/\s+/).includes("dlock_quarantine_left_ms:0");
+  }
+}
+
+export const NO_REPLICAS = new Replicas(0, 0);
+
+/** Commands for one server, which are sent together, in order. */
+export class Batch {
+  /** Set by the I/O: sent once, over a connection that was open before. */
+  isCertain = false;
+
+  constructor(
+    readonly commands: readonly Command[],
+    /** Tells the node of a cluster. */
+    readonly key: string,
+    /** The server may take this much longer to answer. */
+    readonly block = 0,
+    /** The last replies are those to its requests. */
+    readonly replicas = NO_REPLICAS,
+    /** A message about this request ends the next pause for it. */
+    readonly reqid = "",
+  ) {}
+
+  /** The commands, and those that wait for replicas. */
+  toSend(): readonly Command[] {
+    return this.replicas.wanted > 0 ? [...this.commands, ...this.replicas.requests()] : this.commands;
+  }
+}
+
+/** What the server says about a place or a hold. Anybody who may publish can forge it. */
+export interface Message {
+  readonly event: string;
+  readonly token: string;
+  readonly reqid: string;
+}
+
+/** Reads `event db id owner-length owner reqid-length reqid key`; `flushed db` has no reqid. Lengths are in bytes. */
+export function message(text: string): Message | undefined {
+  if (text.startsWith("flushed ")) return { event: "flushed", token: "", reqid: "" };
+  const head = /^(\S+) \S+ (\S+) (\d+) /.exec(text);
+  if (head === null) return undefined;
+  const [whole, event, token, length] = head as unknown as [string, string, string, string];
+  const rest = Buffer.from(text.slice(whole.length)).subarray(Number(length) + 1).toString();
+  const tail = /^(\d+) /.exec(rest);
+  return tail === null ? undefined : { event, token, reqid: rest.slice(tail[0].length).slice(0, Number(tail[1])) };
+}
