@@ -157,6 +157,10 @@ const commands = {
     say(name, "closed");
   },
 
+  suspend() {
+    say("driver", "ready"); // Node reads /proc/uptime
+  },
+
   quit() {
     process.exit(0);
   },

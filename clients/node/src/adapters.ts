@@ -4,79 +4,42 @@
  * a reply that comes late is never taken for another.
  */
 
+import type { Cluster, Redis } from "ioredis";
+import type { createClient, createCluster, createSentinel } from "redis";
+
 import { logged, type Adapter, type Address, type Connection } from "./connections.js";
 import type { Command } from "./requests.js";
 
-/** What is used of a `Redis` of ioredis. */
-interface IoRedis {
-  readonly options: object;
-  duplicate(override: object): IoRedis;
-  connect(): Promise<unknown>;
-  call(command: string, ...words: string[]): Promise<unknown>;
-  subscribe(...channels: string[]): Promise<unknown>;
-  on(event: string, listener: (...values: never[]) => void): unknown;
-  disconnect(): void;
-  readonly stream?: { cork(): void; uncork(): void; ref(): void; unref(): void; destroy(): void };
-}
+type NodeRedis = ReturnType<typeof createClient>;
+type NodeRedisCluster = ReturnType<typeof createCluster>;
+type NodeRedisSentinel = ReturnType<typeof createSentinel>;
+type OnEnd = (error: Error) => void;
 
-/** What is used of a `Cluster` of ioredis. */
-interface IoRedisCluster {
-  nodes(role?: string): IoRedis[];
-  readonly startupNodes?: readonly unknown[];
-  on(event: string, listener: () => void): unknown;
-  off(event: string, listener: () => void): unknown;
-  connect(): Promise<unknown>;
-  readonly status: string;
-}
-
-/** What is used of a client of node-redis. */
-interface NodeRedis {
-  readonly options?: { socket?: object };
-  duplicate(override: object): NodeRedis;
-  connect(): Promise<unknown>;
-  sendCommand(words: string[]): Promise<unknown>;
-  subscribe(channels: string[], listener: (message: string) => void): Promise<unknown>;
-  on(event: string, listener: (...values: never[]) => void): unknown;
-  destroy(): void;
-  ref(): void;
-  unref(): void;
-}
-
-/** What is used of a cluster of node-redis. */
-interface NodeRedisCluster {
-  readonly masters: readonly Address[];
-  nodeClient(node: never): NodeRedis | Promise<NodeRedis>;
-}
-
-/** What is used of a `RedisSentinel` of node-redis. */
-interface NodeRedisSentinel {
-  getMasterNode(): Address | undefined;
-}
-
-const noop = () => {};
+const NO_NODE = "no node of the cluster is known; has its client been connected?";
 
 function words(command: Command): [string, ...string[]] {
   return command.map(String) as [string, ...string[]];
 }
 
 /** Opens a connection of ioredis. */
-async function openIoRedis(template: IoRedis, onEnd: (error: Error) => void, node?: Address): Promise<Connection> {
+async function openIoRedis(template: Redis, onEnd: OnEnd, node?: Address): Promise<Connection> {
   const redis = template.duplicate({
     ...node, lazyConnect: true, retryStrategy: null, sentinelRetryStrategy: null, reconnectOnError: null,
     autoResendUnfulfilledCommands: false, autoResubscribe: false, enableOfflineQueue: false, maxRetriesPerRequest: null,
     enableAutoPipelining: false, commandTimeout: undefined, socketTimeout: undefined, blockingTimeout: undefined,
     keyPrefix: "", readOnly: false, monitor: false, scripts: undefined, stringNumbers: false, replyMapping: "legacy",
-    ...("sentinels" in template.options && template.options.sentinels ? { role: "master" } : {}),
-  });
+    ...(template.options.sentinels ? { role: "master" } : {}),
+  } as object);
   let failure: Error | undefined;
   redis.on("error", (error: Error) => {
     failure ??= error;
     logged(error);
   });
   redis.on("end", () => onEnd(failure ?? new Error("the connection ended")));
+  const stream = () => (redis as unknown as { stream?: import("node:net").Socket }).stream;
   const close = () => {
     redis.disconnect();
-    redis.stream?.destroy();
+    stream()?.destroy();
   };
   try {
     await redis.connect();
@@ -87,13 +50,13 @@ async function openIoRedis(template: IoRedis, onEnd: (error: Error) => void, nod
   let isCorked = false;
   return {
     send(commands) {
-      const { stream } = redis;
-      if (!isCorked && stream !== undefined) { // one write for all that is sent now
+      if (!isCorked) { // one write for all that is sent now
+        const corked = stream();
         isCorked = true;
-        stream.cork();
+        corked?.cork();
         process.nextTick(() => {
           isCorked = false;
-          stream.uncork();
+          corked?.uncork();
         });
       }
       return commands.map((command) => redis.call(...words(command)));
@@ -102,19 +65,19 @@ async function openIoRedis(template: IoRedis, onEnd: (error: Error) => void, nod
       redis.on("message", (_channel: string, message: string) => onMessage(message));
       return redis.subscribe(...channels);
     },
-    ref: (isNeeded) => (isNeeded ? redis.stream?.ref() : redis.stream?.unref()),
+    ref: (isNeeded) => void (isNeeded ? stream()?.ref() : stream()?.unref()),
     close,
   };
 }
 
 /** Opens a connection of node-redis. */
-async function openNodeRedis(template: NodeRedis, onEnd: (error: Error) => void, node?: Address): Promise<Connection> {
-  const socket = { ...template.options?.socket, ...node, reconnectStrategy: false, socketTimeout: undefined };
+async function openNodeRedis(template: NodeRedis, onEnd: OnEnd, node?: Address): Promise<Connection> {
   const client = template.duplicate({
-    ...(node === undefined ? {} : { url: undefined }), socket, disableOfflineQueue: true, pingInterval: undefined,
-    commandsQueueMaxLength: undefined, commandOptions: {}, clientSideCache: undefined, readonly: false,
-    maintNotifications: "disabled", keyPrefix: undefined,
-  });
+    ...(node === undefined ? {} : { url: undefined }),
+    socket: { ...template.options?.socket, ...node, reconnectStrategy: false, socketTimeout: undefined },
+    disableOfflineQueue: true, pingInterval: undefined, commandsQueueMaxLength: undefined, commandOptions: {},
+    clientSideCache: undefined, readonly: false, maintNotifications: "disabled", keyPrefix: undefined,
+  } as never) as NodeRedis;
   const close = () => {
     try {
       client.destroy();
@@ -143,58 +106,42 @@ async function openNodeRedis(template: NodeRedis, onEnd: (error: Error) => void,
   };
 }
 
-/** For a `Redis` of ioredis: one server, or a Sentinel group. */
-function ioRedis(client: IoRedis): Adapter {
-  return { connect: (onEnd) => openIoRedis(client, onEnd) };
-}
-
-/** For a `Cluster` of ioredis. */
-function ioRedisCluster(client: IoRedisCluster): Adapter {
-  const ready = async () => {
-    if (client.status === "wait") client.connect().catch(noop);
+function ioRedisCluster(client: Cluster): Adapter {
+  /** The nodes, when the first ones are known. */
+  const nodes = async () => {
+    if (client.status === "wait") client.connect().catch(logged);
     if (client.nodes().length === 0) {
-      await new Promise<void>((resolve) => {
-        const done = () => {
-          clearTimeout(timer);
-          client.off("+node", done);
-          resolve();
-        };
-        const timer = setTimeout(done, 1000);
-        client.on("+node", done);
+      await new Promise((resolve) => {
+        client.once("+node", resolve);
+        setTimeout(resolve, 1000).unref();
       });
     }
     return client.nodes();
   };
   return {
     async connect(onEnd, node) {
-      const [template] = await ready();
-      if (template === undefined) throw new Error("no node of the cluster is known");
+      const [template] = await nodes();
+      if (template === undefined) throw new Error(NO_NODE);
       return openIoRedis(template, onEnd, node);
     },
-    nodes: async () => (await ready()).map((node) => node.options as Address),
+    nodes: async () => (await nodes()).map((node) => node.options as Address),
   };
 }
 
-/** For a client of node-redis. It need not be connected. */
-function nodeRedis(client: NodeRedis): Adapter {
-  return { connect: (onEnd) => openNodeRedis(client, onEnd) };
-}
-
-/** For a cluster of node-redis, which is connected. */
 function nodeRedisCluster(client: NodeRedisCluster): Adapter {
   return {
     async connect(onEnd, node) {
       const [first] = client.masters;
-      if (first === undefined) throw new Error("no node of the cluster is known: has its client been connected?");
-      return openNodeRedis(await client.nodeClient(first as never), onEnd, node);
+      if (first === undefined) throw new Error(NO_NODE);
+      return openNodeRedis((await client.nodeClient(first)) as unknown as NodeRedis, onEnd, node);
     },
     nodes: async () => client.masters,
   };
 }
 
 /**
- * For a Sentinel group with node-redis: the sentinel, connected, tells where the primary is; the client, which need not
- * be connected, tells how to connect there (password, TLS).
+ * For a Sentinel group with node-redis: `sentinel`, of `createSentinel` and connected, tells where the primary is.
+ * `client`, of `createClient` and not connected, tells how to connect there (password, TLS).
  */
 export function fromSentinel(sentinel: object, client: object): Adapter {
   return {
@@ -210,11 +157,13 @@ export function fromSentinel(sentinel: object, client: object): Adapter {
 export function adapterOf(client: object): Adapter {
   const has = (...methods: string[]) =>
     methods.every((name) => typeof (client as Record<string, unknown>)[name] === "function");
-  if (has("call", "nodes")) return ioRedisCluster(client as IoRedisCluster);
-  if (has("call", "duplicate")) return ioRedis(client as IoRedis);
+  if (has("call", "nodes")) return ioRedisCluster(client as Cluster);
+  if (has("call", "duplicate")) return { connect: (onEnd) => openIoRedis(client as Redis, onEnd) };
   if (has("getMasterNode")) throw new TypeError("pass fromSentinel(sentinel, client): see docs/node.md");
   if (has("nodeClient")) return nodeRedisCluster(client as NodeRedisCluster);
-  if (has("sendCommand", "subscribe", "duplicate")) return nodeRedis(client as NodeRedis);
+  if (has("sendCommand", "subscribe", "duplicate")) {
+    return { connect: (onEnd) => openNodeRedis(client as NodeRedis, onEnd) };
+  }
   if (has("connect")) return client as Adapter;
   throw new TypeError("the client must be one of ioredis or node-redis (no pool), or an adapter");
 }

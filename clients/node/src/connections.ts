@@ -36,18 +36,12 @@ export interface Sender {
   close(): void;
 }
 
-interface Waiting {
-  resolve(replies: readonly Reply[]): void;
-  reject(error: Error): void;
-}
-
 /** A connection, and the batches whose replies are still to come. If none comes in time, the connection ends. */
 class Link {
   isOver = false;
-  readonly #waiting = new Set<Waiting>();
+  readonly #rejects = new Set<(error: Error) => void>();
   #progressAt = 0;
   #timer: NodeJS.Timeout | undefined;
-  #isRetired = false;
 
   constructor(readonly connection: Connection, public limit: number, readonly onOver: (link: Link) => void) {
     connection.ref(false);
@@ -56,9 +50,8 @@ class Link {
   run(batch: Batch): Promise<readonly Reply[]> {
     return new Promise((resolve, reject) => {
       if (this.isOver) return reject(new Disconnected("the connection ended"));
-      const waiting = { resolve, reject };
-      this.#waiting.add(waiting);
-      if (this.#waiting.size === 1) {
+      this.#rejects.add(reject);
+      if (this.#rejects.size === 1) {
         this.connection.ref(true);
         this.#progressAt = performance.now();
         this.#timer ??= setTimeout(this.#watch, this.limit).unref();
@@ -66,18 +59,19 @@ class Link {
       const commands = batch.toSend();
       const replies = new Array<Reply>(commands.length);
       let left = commands.length;
+      let isReplica = false;
       const settle = (index: number, reply: Reply) => {
         if (this.isOver) return; // late: nobody waits for it
         if (reply instanceof Disconnected) return this.end(reply);
         this.#progressAt = performance.now();
-        // A server that became a replica: the next connection may lead to the primary.
-        if (reply instanceof ServerError && reply.code === "READONLY") this.retire();
+        isReplica ||= reply instanceof ServerError && reply.code === "READONLY";
         replies[index] = reply;
         left -= 1;
         if (left > 0) return;
-        this.#waiting.delete(waiting);
+        this.#rejects.delete(reject);
         resolve(replies);
-        if (this.#waiting.size === 0) this.#idle();
+        if (isReplica) this.end(new Disconnected("the server is a replica")); // the next one may lead to the primary
+        else if (this.#rejects.size === 0) this.connection.ref(false);
       };
       for (const [index, reply] of this.connection.send(commands).entries()) {
         reply.then((value) => settle(index, value), (error: unknown) => settle(index, fromLibrary(error)));
@@ -85,27 +79,15 @@ class Link {
     });
   }
 
-  #idle(): void {
-    if (this.#isRetired) this.end(new Disconnected("retired"));
-    else this.connection.ref(false);
-  }
-
   readonly #watch = (): void => {
-    // After a long computation timers run before replies are read: so only after these.
-    setImmediate(() => {
+    setImmediate(() => { // after a long computation timers run before replies are read
       this.#timer = undefined;
-      if (this.isOver || this.#waiting.size === 0) return;
+      if (this.isOver || this.#rejects.size === 0) return;
       const left = this.#progressAt + this.limit - performance.now();
       if (left <= 0) this.end(new Disconnected(`no reply within ${this.limit} ms`));
       else this.#timer = setTimeout(this.#watch, left).unref();
     });
   };
-
-  /** Takes no further batches. */
-  retire(): void {
-    this.#isRetired = true;
-    this.onOver(this);
-  }
 
   /** Ends the connection: a reply that comes later must not be taken for that of a later request. */
   end(error: Error): void {
@@ -113,13 +95,9 @@ class Link {
     this.isOver = true;
     clearTimeout(this.#timer);
     this.connection.close();
-    for (const { reject } of this.#waiting) reject(error);
-    this.#waiting.clear();
+    for (const reject of this.#rejects) reject(error);
+    this.#rejects.clear();
     this.onOver(this);
-  }
-
-  get isUsable(): boolean {
-    return !(this.isOver || this.#isRetired);
   }
 }
 
@@ -156,20 +134,14 @@ export class Server implements Sender {
 
   async #open(): Promise<void> {
     this.#isOpening = true;
-    let opened: Link | Error;
-    try {
-      opened = this.#link = await this.#connect((link) => {
-        if (this.#link !== link) return;
-        this.#link = undefined;
-        if (!this.#isClosed) this.onDrop();
-      });
-    } catch (error) {
-      opened = error as Error;
-    }
+    const opened = await this.#connect((link) => {
+      if (this.#link !== link) return;
+      this.#link = undefined;
+      if (!this.#isClosed) this.onDrop();
+    }).catch((error: Error) => error);
+    if (opened instanceof Link) this.#link = opened;
     this.#isOpening = false;
-    const queue = this.#queue;
-    this.#queue = [];
-    for (const start of queue) start(opened);
+    for (const start of this.#queue.splice(0)) start(opened);
   }
 
   async #connect(onOver: (link: Link) => void): Promise<Link> {
@@ -180,60 +152,59 @@ export class Server implements Sender {
       link?.end(new Disconnected(error.message));
     });
     link = new Link(connection, this.limit, onOver);
-    if (ended !== undefined || this.#isClosed) {
-      link.end(new Disconnected("closed"));
-      throw new Disconnected(ended?.message ?? "closed");
-    }
-    return link;
+    if (ended === undefined && !this.#isClosed) return link;
+    link.end(new Disconnected("closed"));
+    throw new Disconnected((ended as Error | undefined)?.message ?? "closed");
   }
 
   #openConnection(onEnd: (error: Error) => void): Promise<Connection> {
+    return this.#inTime(this.adapter.connect(onEnd, this.address), (connection) => connection.close());
+  }
+
+  /** A batch that blocks has a connection of its own. */
+  async #alone(batch: Batch, signal: AbortSignal | undefined): Promise<readonly Reply[]> {
+    const spare = this.#spares.pop();
+    const link = spare?.isOver === false ? spare : await this.#connect((link) => this.#blocking.delete(link));
+    link.limit = this.limit + batch.block;
+    const abort = () => link.end(new Disconnected("interrupted"));
+    if (signal?.aborted) abort();
+    signal?.addEventListener("abort", abort, { once: true });
+    this.#blocking.add(link);
+    try {
+      return await link.run(batch);
+    } finally {
+      signal?.removeEventListener("abort", abort);
+      this.#blocking.delete(link);
+      if (!link.isOver && this.#spares.length < MOST_SPARES && !this.#isClosed) this.#spares.push(link);
+      else link.end(new Disconnected("not needed"));
+    }
+  }
+
+  async subscribe(channels: string[], onMessage: (text: string) => void, onEnd: () => void): Promise<Connection> {
+    const connection = await this.#openConnection(onEnd);
+    try {
+      await this.#inTime(connection.subscribe(channels, onMessage));
+      connection.ref(false);
+      return connection;
+    } catch (error) {
+      connection.close();
+      throw error;
+    }
+  }
+
+  /** Limits how long a step of a connection takes. `onLate` gets what comes later. */
+  #inTime<T>(promise: Promise<T>, onLate?: (value: T) => void): Promise<T> {
     return new Promise((resolve, reject) => {
       let isLate = false;
       const timer = setTimeout(() => {
         isLate = true;
         reject(new Disconnected(`no connection within ${this.limit} ms`));
       }, this.limit);
-      this.adapter.connect(onEnd, this.address).then(
-        (connection) => (isLate ? connection.close() : resolve(connection)),
+      promise.then(
+        (value) => (isLate ? onLate?.(value) : resolve(value)),
         (error: unknown) => reject(fromLibrary(error)),
       ).finally(() => clearTimeout(timer));
     });
-  }
-
-  /** A batch that blocks has a connection of its own. */
-  async #alone(batch: Batch, signal: AbortSignal | undefined): Promise<readonly Reply[]> {
-    const spare = this.#spares.pop();
-    const used = spare?.isUsable ? spare : await this.#connect((link) => this.#blocking.delete(link));
-    used.limit = this.limit + batch.block;
-    const abort = () => used.end(new Disconnected("interrupted"));
-    if (signal?.aborted) abort();
-    signal?.addEventListener("abort", abort, { once: true });
-    this.#blocking.add(used);
-    try {
-      return await used.run(batch);
-    } finally {
-      signal?.removeEventListener("abort", abort);
-      this.#blocking.delete(used);
-      if (used.isUsable && this.#spares.length < MOST_SPARES && !this.#isClosed) this.#spares.push(used);
-      else used.end(new Disconnected("not needed"));
-    }
-  }
-
-  async subscribe(channels: string[], onMessage: (text: string) => void, onEnd: () => void): Promise<Connection> {
-    const connection = await this.#openConnection(onEnd);
-    const timer = setTimeout(() => connection.close(), this.limit);
-    try {
-      await connection.subscribe(channels, onMessage);
-      connection.ref(false);
-      if (this.#isClosed) throw new Disconnected("closed");
-      return connection;
-    } catch (error) {
-      connection.close();
-      throw fromLibrary(error);
-    } finally {
-      clearTimeout(timer);
-    }
   }
 
   node(): string {
@@ -242,9 +213,7 @@ export class Server implements Sender {
 
   close(): void {
     this.#isClosed = true;
-    const closed = new Disconnected("closed");
-    this.#link?.end(closed);
-    for (const link of [...this.#blocking, ...this.#spares.splice(0)]) link.end(closed);
+    for (const link of [this.#link, ...this.#blocking, ...this.#spares]) link?.end(new Disconnected("closed"));
   }
 }
 

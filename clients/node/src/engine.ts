@@ -59,17 +59,13 @@ const SETTINGS = new Set(["lease", "queue", "retryFor", "maxHold", "replicas", "
 /** Waits for a message about one request. */
 class Waiter {
   isWoken = false;
+  event: string | undefined;
   onWake: (() => void) | undefined;
-  #event: string | undefined;
 
   wake(event?: string): void {
-    this.#event = event;
+    this.event = event;
     this.isWoken = true;
     this.onWake?.();
-  }
-
-  get event(): string | undefined {
-    return this.#event;
   }
 }
 

@@ -6,13 +6,20 @@ export type LossReason =
 
 /** Base class of all errors of this package. */
 export class DLockError extends Error {
-  static { this.prototype.name = "DLockError"; }
+  static { this.prototype.name = "DLockError"; } // here, so that bundlers do not change it
 }
 
 /** The lock was not granted within the timeout. Nothing is held, and no place in a queue is left. */
-export class NotAcquired extends DLockError {
-  static { this.prototype.name = "NotAcquired"; }
-}
+export class NotAcquired extends DLockError { static { this.prototype.name = "NotAcquired"; } }
+
+/** Waiting would close a cycle of owners that wait for each other. Release what you hold, and begin again. */
+export class Deadlock extends DLockError { static { this.prototype.name = "Deadlock"; } }
+
+/** Another request of the same owner took over the place in the queue: two tasks share one owner. */
+export class Replaced extends DLockError { static { this.prototype.name = "Replaced"; } }
+
+/** No server answered for `retryFor` milliseconds. */
+export class Unavailable extends DLockError { static { this.prototype.name = "Unavailable"; } }
 
 /**
  * The hold ended before it was released, so another client may have held the lock meanwhile.
@@ -22,43 +29,27 @@ export class NotAcquired extends DLockError {
  * `closed` (the `DLock` was closed). `check()` of a hold that was released says `released`.
  */
 export class LockLost extends DLockError {
+  static { this.prototype.name = "LockLost"; }
+
   constructor(readonly keys: readonly string[], readonly reason: LossReason, options?: ErrorOptions) {
     super(`lost ${names(keys)}: ${reason}`, options);
   }
-
-  static { this.prototype.name = "LockLost"; }
 }
 
 /** No reply says whether the hold stood until its release: the work counts only if its fencing token says so. */
 export class ReleaseUnknown extends DLockError {
+  static { this.prototype.name = "ReleaseUnknown"; }
   /** What the work returned, if `using` ran it. */
   result: unknown = undefined;
-
-  static { this.prototype.name = "ReleaseUnknown"; }
-}
-
-/** Waiting would close a cycle of owners that wait for each other. Release what you hold, and begin again. */
-export class Deadlock extends DLockError {
-  static { this.prototype.name = "Deadlock"; }
-}
-
-/** Another request of the same owner took over the place in the queue: two tasks share one owner. */
-export class Replaced extends DLockError {
-  static { this.prototype.name = "Replaced"; }
-}
-
-/** No server answered for `retryFor` milliseconds. */
-export class Unavailable extends DLockError {
-  static { this.prototype.name = "Unavailable"; }
 }
 
 /** The server refused the request. `code` is the first word of its error. */
 export class Refused extends DLockError {
+  static { this.prototype.name = "Refused"; }
+
   constructor(readonly code: string, text: string) {
     super(`${code} ${text}`);
   }
-
-  static { this.prototype.name = "Refused"; }
 }
 
 /** An error reply, with its code. Programs decide about it; users see one of the classes above. */
@@ -91,8 +82,7 @@ export function fromLibrary(error: unknown): ServerError | Disconnected {
 /** The exception that a user sees for an error reply that ends a call. */
 export function userError(error: ServerError): DLockError {
   if (error.code === "ERR" && error.text.includes("unknown command")) {
-    const hint = "the server has no module dlock (loadmodule libdlock.so), or does not know this command";
-    return new Refused("ERR", hint);
+    return new Refused("ERR", "the server has no module dlock (loadmodule libdlock.so), or not this command");
   }
   if (error.code === "DEADLOCK") return new Deadlock(error.text);
   if (error.code === "REPLACED") return new Replaced(error.text);

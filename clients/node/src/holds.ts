@@ -8,7 +8,6 @@ import { Batch, log, newId, type Grant, type Message, type Replicas, type Reply,
 const RATE = 0.99;
 const MARGIN = 2;
 
-/** Renewals of at most so many holds are sent together. */
 const ROUND = 1000;
 
 /** The leases that a request for these keys has on the server: one for each owner and key. */
@@ -126,17 +125,11 @@ export class RenewalBatch {
 export class Registry {
   readonly #holds = new Map<string, HoldState>();
 
-  get size(): number {
-    return this.#holds.size;
-  }
+  get size(): number { return this.#holds.size; }
 
-  add(hold: HoldState): void {
-    this.#holds.set(hold.request.reqid, hold);
-  }
+  add(hold: HoldState): void { this.#holds.set(hold.request.reqid, hold); }
 
-  remove(hold: HoldState): void {
-    this.#holds.delete(hold.request.reqid);
-  }
+  remove(hold: HoldState): void { this.#holds.delete(hold.request.reqid); }
 
   /**
    * Renewals that are due, or soon will be, and when to look again. One round serves 1,000 holds of a node. Drops holds
@@ -144,7 +137,7 @@ export class Registry {
    */
   due(replicas: Replicas, node: (key: string) => string): [RenewalBatch[], number] {
     const at = now();
-    const due = new Map<string, HoldState[]>();
+    const due: HoldState[] = [];
     const leases = new Map<string, number>();
     let again = at + 10_000;
     for (const hold of this.#holds.values()) {
@@ -158,18 +151,11 @@ export class Registry {
         hold.renewAt = Infinity; // maxHold is nearly over
       } else if (hold.renewAt <= at + slack) {
         hold.renewAt = at + Math.max(10, Math.min(1000, hold.request.lease / 10)); // if no reply comes, again then
-        const name = node(hold.request.target.key);
-        const ofNode = due.get(name);
-        if (ofNode === undefined) due.set(name, [hold]);
-        else ofNode.push(hold);
+        due.push(hold);
       }
       again = Math.min(again, hold.renewAt, hold.until);
     }
-    const rounds: RenewalBatch[] = [];
-    for (const holds of due.values()) {
-      for (const some of roundsOf(holds)) rounds.push(new RenewalBatch(some, replicas, leases));
-    }
-    return [rounds, again];
+    return [roundsOf(due, node).map((holds) => new RenewalBatch(holds, replicas, leases)), again];
   }
 
   /** The longest lease that the owner of a request counts on already, for one of its keys. */
@@ -190,17 +176,13 @@ export class Registry {
 
   /** Loses all holds. Returns their releases. */
   close(node: (key: string) => string): Batch[] {
-    const byNode = new Map<string, HoldState[]>();
-    for (const hold of this.#holds.values()) {
+    const all = [...this.#holds.values()];
+    this.#holds.clear();
+    for (const hold of all) {
       hold.lose("closed");
       hold.releaseId = newId();
-      const name = node(hold.request.target.key);
-      const ofNode = byNode.get(name);
-      if (ofNode === undefined) byNode.set(name, [hold]);
-      else ofNode.push(hold);
     }
-    this.#holds.clear();
-    return [...byNode.values()].flatMap(roundsOf).map((holds) => {
+    return roundsOf(all, node).map((holds) => {
       const releases = holds.flatMap(({ request, grants, releaseId }) =>
         grants.map((grant) => request.release(grant, releaseId ?? "")));
       return new Batch(releases, holds[0]?.request.target.key ?? "");
@@ -221,8 +203,18 @@ export class Registry {
   }
 }
 
-function roundsOf(holds: HoldState[]): HoldState[][] {
-  const rounds = [];
-  for (let first = 0; first < holds.length; first += ROUND) rounds.push(holds.slice(first, first + ROUND));
+/** Holds that are sent together: at most 1,000 of one node. */
+function roundsOf(holds: readonly HoldState[], node: (key: string) => string): HoldState[][] {
+  const open = new Map<string, HoldState[]>();
+  const rounds: HoldState[][] = [];
+  for (const hold of holds) {
+    const name = node(hold.request.target.key);
+    let round = open.get(name);
+    if (round === undefined || round.length === ROUND) {
+      open.set(name, (round = []));
+      rounds.push(round);
+    }
+    round.push(hold);
+  }
   return rounds;
 }

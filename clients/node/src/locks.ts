@@ -31,9 +31,7 @@ export class Hold<Token extends number | string = number> {
   }
 
   /** The key; of several, the first. */
-  get key(): string {
-    return this.#state.keys[0] as string;
-  }
+  get key(): string { return this.#state.keys[0] as string; }
 
   /**
    * The fencing token, which rises from grant to grant: about 1.8e15, below `Number.MAX_SAFE_INTEGER` (9e15). Of a
@@ -48,9 +46,7 @@ export class Hold<Token extends number | string = number> {
     return new Map(this.#state.grants.map(({ key, token }) => [key, token as Token]));
   }
 
-  get owner(): string {
-    return this.#state.request.owner;
-  }
+  get owner(): string { return this.#state.request.owner; }
 
   /** Aborted when the hold is lost; its reason is the `LockLost`. A release does not abort it. */
   get signal(): AbortSignal {
@@ -65,19 +61,13 @@ export class Hold<Token extends number | string = number> {
   }
 
   /** Whether the hold is lost. Looks at the clock only. */
-  get isLost(): boolean {
-    return this.#state.reason() !== undefined;
-  }
+  get isLost(): boolean { return this.#state.reason() !== undefined; }
 
   /** Throws LockLost if the hold is lost. Looks at the clock only: call it before each step of the work. */
-  check(): void {
-    this.#state.check();
-  }
+  check(): void { this.#state.check(); }
 
   /** For how many milliseconds the hold is certain without another renewal; 0 if it is lost. */
-  validFor(): number {
-    return this.#state.validFor();
-  }
+  validFor(): number { return this.#state.validFor(); }
 
   /**
    * Gives the lock to the next in the queue. Throws LockLost if the hold was lost before, and ReleaseUnknown if that is
@@ -106,7 +96,7 @@ export class Hold<Token extends number | string = number> {
       const lost = await this[asyncDispose]().catch((error: unknown) => error);
       // A library that was given the signal may reject with an error of its own.
       const isAbort = error instanceof Error && error.name === "AbortError";
-      throw signal.aborted && isAbort && lost instanceof LockLost ? withCause(lost, error) : error;
+      throw isAbort && lost instanceof LockLost ? new LockLost(lost.keys, lost.reason, { cause: error }) : error;
     }
     try {
       await this[asyncDispose]();
@@ -116,10 +106,6 @@ export class Hold<Token extends number | string = number> {
     }
     return result;
   }
-}
-
-function withCause(lost: LockLost, cause: unknown): LockLost {
-  return new LockLost(lost.keys, lost.reason, { cause });
 }
 
 /** `ran`: whether this call ran the work; then `value` is its result. */
@@ -182,12 +168,8 @@ export class Lock<Token extends number | string = number> {
   }
 }
 
-/** How to wait for something that is not a lock. */
-export interface WaitOptions {
-  /** In milliseconds. Default: forever. */
-  timeout?: number;
-  signal?: AbortSignal;
-}
+/** How to wait for something that is not a lock. `timeout` is in milliseconds; default: forever. */
+export type WaitOptions = Pick<AcquireOptions, "timeout" | "signal">;
 
 /** A latch: opens, once, after a number of steps. */
 export class Latch {
@@ -250,7 +232,7 @@ export class Election {
   }
 
   /** One leader after the other, from the present one on. */
-  async *observe({ signal }: { signal?: AbortSignal } = {}): AsyncGenerator<Leader, void, void> {
+  async *observe({ signal }: Pick<WaitOptions, "signal"> = {}): AsyncGenerator<Leader, void, void> {
     const { engine, target: { key } } = this.lock;
     let last = 0;
     for (;;) {
@@ -300,7 +282,7 @@ export class DLock {
   }
 
   /** The short form of `lock(key, options).acquire()`. */
-  acquire(key: string, options: AcquireOptions = {}): Promise<Hold> {
+  async acquire(key: string, options: AcquireOptions = {}): Promise<Hold> {
     return this.lock(key, options).acquire();
   }
 
@@ -355,12 +337,8 @@ export class DLock {
   }
 
   /** Releases all holds, and ends its connections. The client stays as it is. */
-  close(): Promise<void> {
-    return this.#engine.close();
-  }
+  close(): Promise<void> { return this.#engine.close(); }
 
-  [asyncDispose](): Promise<void> {
-    return this.close();
-  }
+  [asyncDispose](): Promise<void> { return this.close(); }
 }
 

@@ -25,22 +25,16 @@ export function onWire(ms: number): number {
 
 /** A map of a reply: RESP2 sends it as a flat list. */
 export function fields(reply: Reply): Map<string, Reply> {
-  if (reply instanceof Map) return new Map([...reply].map(([name, value]) => [String(name), value]));
   if (!Array.isArray(reply)) return new Map(Object.entries((reply as Record<string, unknown> | null) ?? {}));
-  const found = new Map<string, Reply>();
-  for (let at = 0; at + 1 < reply.length; at += 2) found.set(String(reply[at]), reply[at + 1]);
-  return found;
+  return new Map(reply.flatMap((name, at) => (at % 2 === 0 ? [[String(name), reply[at + 1]]] : [])));
 }
 
 /** Throws for a text that cannot be sent as it is. */
 export function requireText(what: string, value: unknown): asserts value is string {
-  if (typeof value !== "string" || value === "" || !isWellFormed(value)) {
+  const isHalf = /[\ud800-\udfff]/u; // with the flag u: half of a pair that stands alone
+  if (typeof value !== "string" || value === "" || isHalf.test(value)) {
     throw new TypeError(`${what} must be a string of at least one character, not ${JSON.stringify(value)}`);
   }
-}
-
-function isWellFormed(value: string): boolean {
-  return !/[\ud800-\udfff]/u.test(value); // with the flag u, halves of a pair that stand alone
 }
 
 /** One key of a grant, with its fencing token (a number), or its permit id (a string). */
@@ -100,10 +94,9 @@ export class Request {
   acquire(...wait: Arg[]): Command {
     const { family, form, keys, mode, options } = this.target;
     const verb = { one: "ACQUIRE", all: "MACQUIRE", any: "ANYACQUIRE" }[form];
-    const count = form === "one" ? [] : [keys.length];
-    const label = this.label === undefined ? [] : ["LABEL", this.label];
-    return [`${family}.${verb}`, ...count, ...keys, this.owner, ...mode, ...options, "PX", onWire(this.lease), ...wait,
-      "NOTIFY", this.channel, "REQID", this.reqid, ...label];
+    return [`${family}.${verb}`, ...(form === "one" ? [] : [keys.length]), ...keys, this.owner, ...mode, ...options,
+      "PX", onWire(this.lease), ...wait, "NOTIFY", this.channel, "REQID", this.reqid,
+      ...(this.label === undefined ? [] : ["LABEL", this.label])];
   }
 
   /** Ends the request: no copy of it waits, or is granted, afterwards. */
@@ -113,8 +106,8 @@ export class Request {
 
   /** Restarts the lease of what was granted. */
   renew(grant: Grant, lease: number): Command {
-    const { family } = this.target;
-    return [`${family}.RENEW`, grant.key, ...this.#holder(grant), "PX", onWire(lease), ...this.#token(grant)];
+    const verb = `${this.target.family}.RENEW`;
+    return [verb, grant.key, ...this.#holder(grant), "PX", onWire(lease), ...this.#token(grant)];
   }
 
   /** Gives back what was granted. `done`: tells observers of the hold that its work is done. */

@@ -3,16 +3,19 @@
  *
  * The offsets in nanoseconds are two native int64 at the start of the file that DLOCK_WALLCLOCK_FILE names. The file is
  * mapped, so a test that writes to it moves the clocks of the running process at once. CLOCK_MONOTONIC does not change:
- * after a suspend of the machine, CLOCK_BOOTTIME is ahead of it.
+ * after a suspend of the machine, CLOCK_BOOTTIME is ahead of it. /proc/uptime has the time of CLOCK_BOOTTIME.
  *
  * The true time comes from the system call itself: looking up libc's function would allocate, and the allocator asks
  * for the time while it starts.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -71,4 +74,41 @@ time_t time(time_t *at) {
     if (clock_gettime(CLOCK_REALTIME, &now) != 0) return (time_t)-1;
     if (at) *at = now.tv_sec;
     return now.tv_sec;
+}
+
+/* A file with the moved uptime. */
+static int open_uptime(void) {
+    struct timespec now;
+    if (clock_gettime(CLOCK_BOOTTIME, &now) != 0) return -1;
+    int fd = memfd_create("uptime", MFD_CLOEXEC);
+    if (fd < 0) return -1;
+    if (dprintf(fd, "%lld.%02ld 0.00\n", (long long)now.tv_sec, now.tv_nsec / 10000000) < 0 ||
+        lseek(fd, 0, SEEK_SET) != 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static int open_any(const char *path, int flags, va_list rest) {
+    if (offset(1) != 0 && strcmp(path, "/proc/uptime") == 0) return open_uptime();
+    int creates = (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE;
+    mode_t mode = creates ? (mode_t)va_arg(rest, int) : 0;
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
+int open(const char *path, int flags, ...) {
+    va_list rest;
+    va_start(rest, flags);
+    int fd = open_any(path, flags, rest);
+    va_end(rest);
+    return fd;
+}
+
+int open64(const char *path, int flags, ...) {
+    va_list rest;
+    va_start(rest, flags);
+    int fd = open_any(path, flags | O_LARGEFILE, rest);
+    va_end(rest);
+    return fd;
 }
