@@ -28,6 +28,7 @@ async function openIoRedis(template: Redis, onEnd: OnEnd, node?: Address): Promi
     autoResendUnfulfilledCommands: false, autoResubscribe: false, enableOfflineQueue: false, maxRetriesPerRequest: null,
     enableAutoPipelining: false, commandTimeout: undefined, socketTimeout: undefined, blockingTimeout: undefined,
     keyPrefix: "", readOnly: false, monitor: false, scripts: undefined, stringNumbers: false, replyMapping: "legacy",
+    disconnectTimeout: 1, // its timer keeps the process alive
     ...(template.options.sentinels ? { role: "master" } : {}),
   } as object);
   let failure: Error | undefined;

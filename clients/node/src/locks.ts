@@ -88,11 +88,13 @@ export class Hold<Token extends number | string = number> {
   /** @internal Runs work, and releases. */
   async run<T>(work: Work<T, Token>, end?: (hold: Hold<Token>) => Promise<void>): Promise<T> {
     const { signal } = this;
+    const alive = setInterval(() => {}, 2 ** 30); // the process does not end while the work waits for its signal only
     let result: T;
     try {
-      result = await work(signal, this);
+      result = await Promise.resolve(work(signal, this)).finally(() => clearInterval(alive));
       await end?.(this);
     } catch (error) {
+      clearInterval(alive); // a work that throws at once
       const lost = await this[asyncDispose]().catch((error: unknown) => error);
       // A library that was given the signal may reject with an error of its own.
       const isAbort = error instanceof Error && error.name === "AbortError";

@@ -185,7 +185,7 @@ export async function acquire(
         const pause = Math.min(settings.queue / 2, left);
         const paused = now();
         const event = await io.pause(pause, attempt.request.reqid);
-        wasPoll = event === undefined && now() - paused >= pause;
+        wasPoll = event === undefined && now() - paused > pause - 10; // timers may be early
         if (event === "replaced") {
           attempt.isOver = true;
           throw new Replaced("another request of the owner took over the place");

@@ -69,7 +69,10 @@ export class Server {
       enableReadyCheck: false });
     this.client.on("error", () => {});
     await until(async () => {
-      if (this.process.exitCode !== null) throw new Error(readFileSync(join(this.folder, "log"), "utf8"));
+      if (this.process.exitCode !== null) {
+        this.client.disconnect();
+        throw new Error(readFileSync(join(this.folder, "log"), "utf8"));
+      }
       return this.client.ping().catch((error) => error.name === "ReplyError");
     }, 30_000);
   }
