@@ -99,7 +99,7 @@ matrix: test-deps ## Run the tests of module, client and command against Redis 7
 	@scripts/matrix
 
 # Its packages come from PyPI, so this is no part of `check`.
-test-clients: test-deps ## Check the Python client: lints, types, tests on three servers, its wheel
+test-clients: test-deps ## Check the Python client and the Node client: types, tests on three servers, conformance, packages
 	@scripts/deps clients
 	$(CARGO) build --package dlock --lib --profile checked
 	@scripts/test-clients

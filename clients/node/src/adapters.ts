@@ -17,9 +17,7 @@ type OnEnd = (error: Error) => void;
 
 const NO_NODE = "no node of the cluster is known; has its client been connected?";
 
-function words(command: Command): [string, ...string[]] {
-  return command.map(String) as [string, ...string[]];
-}
+const words = (command: Command) => command.map(String) as [string, ...string[]];
 
 /** Opens a connection of ioredis. */
 async function openIoRedis(template: Redis, onEnd: OnEnd, node?: Address): Promise<Connection> {
@@ -42,12 +40,10 @@ async function openIoRedis(template: Redis, onEnd: OnEnd, node?: Address): Promi
     redis.disconnect();
     stream()?.destroy();
   };
-  try {
-    await redis.connect();
-  } catch (error) {
+  await redis.connect().catch((error: unknown) => {
     close();
     throw failure ?? error;
-  }
+  });
   let isCorked = false;
   return {
     send(commands) {
@@ -92,12 +88,10 @@ async function openNodeRedis(template: NodeRedis, onEnd: OnEnd, node?: Address):
     if (isOpen) onEnd(error);
   });
   client.on("end", () => isOpen && onEnd(new Error("the connection ended")));
-  try {
-    await client.connect();
-  } catch (error) {
+  await client.connect().catch((error: unknown) => {
     close();
     throw error;
-  }
+  });
   isOpen = true;
   return {
     send: (commands) => commands.map((command) => client.sendCommand(words(command))),

@@ -5,24 +5,15 @@ import { uptime } from "node:os";
 /** How often holds look at the clock: timers stand still while the machine is suspended. */
 export const CLOCK_INTERVAL = 250;
 
-/** What a clock reads. Each returns milliseconds. */
-export interface Sources {
-  /** Never goes back; stands still in a suspend on Linux. */
-  monotonic(): number;
-  /** Goes on in a suspend; can be set. */
-  wall(): number;
-  /** The time since the machine started, suspends included. Slower to read than the others. */
-  boot(): number;
-}
-
 /** Differences of the clocks below this are noise: the boot time comes in steps of 10 ms. */
 const NOISE = 50;
 
 /**
- * The monotonic clock and the suspends of the machine. A suspend shows as a step of the wall clock against the
- * monotonic clock; the time since boot tells it from a wall clock that was set.
+ * A clock. `monotonic` never goes back, and stands still in a suspend on Linux; `wall` goes on, and can be set; `boot`,
+ * the time since the machine started, goes on, but takes longer to read. A suspend shows as a step of the wall clock
+ * against the monotonic clock; the time since boot tells it from a wall clock that was set.
  */
-export function createClock({ monotonic, wall, boot }: Sources): () => number {
+export function createClock(monotonic: () => number, wall: () => number, boot: () => number): () => number {
   let suspended = 0;
   let wallAhead = wall() - monotonic();
   const bootAhead = boot() - monotonic();
@@ -38,8 +29,4 @@ export function createClock({ monotonic, wall, boot }: Sources): () => number {
   };
 }
 
-export const now = createClock({
-  monotonic: () => performance.now(),
-  wall: () => Date.now(),
-  boot: () => uptime() * 1000,
-});
+export const now = createClock(() => performance.now(), () => Date.now(), () => uptime() * 1000);

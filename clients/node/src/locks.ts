@@ -13,9 +13,8 @@ const asyncDispose: typeof Symbol.asyncDispose =
   Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose") as typeof Symbol.asyncDispose;
 
 /** Work under a lock. `signal` is aborted when the hold is lost; its reason is the `LockLost`. */
-export type Work<T, Token extends number | string = number> = (
-  signal: AbortSignal, hold: Hold<Token>,
-) => T | Promise<T>;
+export type Work<T, Token extends number | string = number> =
+  (signal: AbortSignal, hold: Hold<Token>) => T | Promise<T>;
 
 /** A hold of a lock, which is renewed until it is released. */
 export class Hold<Token extends number | string = number> {
@@ -37,9 +36,7 @@ export class Hold<Token extends number | string = number> {
    * The fencing token, which rises from grant to grant: about 1.8e15, below `Number.MAX_SAFE_INTEGER` (9e15). Of a
    * semaphore the permit id, a string.
    */
-  get token(): Token {
-    return this.#state.grants[0]?.token as Token;
-  }
+  get token(): Token { return this.#state.grants[0]?.token as Token; }
 
   /** The fencing token of each key. */
   get tokens(): ReadonlyMap<string, Token> {
@@ -121,9 +118,8 @@ export class Lock<Token extends number | string = number> {
   }
 
   /** Waits for the lock. Throws NotAcquired when the timeout is over. */
-  async acquire(options: AcquireOptions = {}): Promise<Hold<Token>> {
-    const state = await this.engine.acquire(this.target, { ...this.options, ...options });
-    return new Hold(this.engine, state);
+  async acquire(options?: AcquireOptions): Promise<Hold<Token>> {
+    return new Hold(this.engine, await this.engine.acquire(this.target, { ...this.options, ...options }));
   }
 
   /** Acquires the lock if it is free; else undefined, without waiting for it. */
@@ -137,9 +133,7 @@ export class Lock<Token extends number | string = number> {
   }
 
   /** Runs work under the lock, and releases it. Work that goes on after a loss must look at its signal. */
-  async using<T>(work: Work<T, Token>): Promise<T> {
-    return (await this.acquire()).run(work);
-  }
+  async using<T>(work: Work<T, Token>): Promise<T> { return (await this.acquire()).run(work); }
 
   /**
    * Runs `work` in one of the tasks that ask for it at the same time; the others wait for its end.
@@ -217,14 +211,10 @@ export class Election {
   constructor(readonly lock: Lock) {}
 
   /** Waits until this candidate leads. The hold is the leadership: release it to resign. */
-  campaign(options?: AcquireOptions): Promise<Hold> {
-    return this.lock.acquire(options);
-  }
+  campaign(options?: AcquireOptions): Promise<Hold> { return this.lock.acquire(options); }
 
   /** Who leads now; the answer may be outdated when you read it. */
-  leader(): Promise<Leader | undefined> {
-    return this.lock.engine.run((io) => this.#leader(io));
-  }
+  leader(): Promise<Leader | undefined> { return this.lock.engine.run((io) => this.#leader(io)); }
 
   async #leader(io: Io): Promise<Leader | undefined> {
     const { key } = this.lock.target;
@@ -274,19 +264,42 @@ export class DLock {
     this.#engine = new Engine(adapterOf(client) satisfies Adapter, settings);
   }
 
-  #lock<Token extends number | string = number>(target: Target, options: AcquireOptions): Lock<Token> {
-    return new Lock<Token>(this.#engine, target, options);
+  #lock<T extends number | string = number>(
+    options: AcquireOptions | undefined, ...target: ConstructorParameters<typeof Target>
+  ): Lock<T> {
+    return new Lock<T>(this.#engine, new Target(...target), options ?? {});
   }
 
   /** One holder at a time (DLOCK). */
-  lock(key: string, options: AcquireOptions = {}): Lock {
-    return this.#lock(new Target("DLOCK", [key]), options);
+  lock(key: string, options?: AcquireOptions): Lock { return this.#lock(options, "DLOCK", [key]); }
+
+  /** One holder at a time, with a queue that survives restarts and failovers (DFAIR). */
+  fairLock(key: string, options?: AcquireOptions): Lock { return this.#lock(options, "DFAIR", [key]); }
+
+  /** The shared mode of a read-write lock (DRW). */
+  readLock(key: string, options?: AcquireOptions): Lock { return this.#lock(options, "DRW", [key], "one", ["READ"]); }
+
+  /** The exclusive mode of a read-write lock (DRW). */
+  writeLock(key: string, options?: AcquireOptions): Lock { return this.#lock(options, "DRW", [key], "one", ["WRITE"]); }
+
+  /** `count` permits of a semaphore (DSEM). The token of a hold is its permit id, no fencing token. */
+  semaphore(key: string, { limit, count = 1, ...options }: SemaphoreOptions = {}): Lock<string> {
+    const words = limit === undefined ? ["COUNT", count] : ["COUNT", count, "LIMIT", limit];
+    return this.#lock<string>(options, "DSEM", [key], "one", [], words);
+  }
+
+  /** All of several locks, or none. In a cluster they share a slot. */
+  multiLock(keys: readonly string[], options?: AcquireOptions): Lock {
+    return this.#lock(options, "DLOCK", keys, "all");
+  }
+
+  /** The first of several locks that is free; `hold.key` tells which. In a cluster they share a slot. */
+  anyLock(keys: readonly string[], options?: AcquireOptions): Lock {
+    return this.#lock(options, "DLOCK", keys, "any");
   }
 
   /** The short form of `lock(key, options).acquire()`. */
-  async acquire(key: string, options: AcquireOptions = {}): Promise<Hold> {
-    return this.lock(key, options).acquire();
-  }
+  async acquire(key: string, options?: AcquireOptions): Promise<Hold> { return this.lock(key, options).acquire(); }
 
   /** The short form of `lock(key, options).using(work)`. */
   using<T>(key: string, work: Work<T>): Promise<T>;
@@ -295,37 +308,6 @@ export class DLock {
     if (typeof options === "function") return this.lock(key).using(options);
     if (typeof work !== "function") throw new TypeError("using needs a function");
     return this.lock(key, options).using(work);
-  }
-
-  /** One holder at a time, with a queue that survives restarts and failovers (DFAIR). */
-  fairLock(key: string, options: AcquireOptions = {}): Lock {
-    return this.#lock(new Target("DFAIR", [key]), options);
-  }
-
-  /** The shared mode of a read-write lock (DRW). */
-  readLock(key: string, options: AcquireOptions = {}): Lock {
-    return this.#lock(new Target("DRW", [key], "one", ["READ"]), options);
-  }
-
-  /** The exclusive mode of a read-write lock (DRW). */
-  writeLock(key: string, options: AcquireOptions = {}): Lock {
-    return this.#lock(new Target("DRW", [key], "one", ["WRITE"]), options);
-  }
-
-  /** `count` permits of a semaphore (DSEM). The token of a hold is its permit id, no fencing token. */
-  semaphore(key: string, { limit, count = 1, ...options }: SemaphoreOptions = {}): Lock<string> {
-    const words = limit === undefined ? ["COUNT", count] : ["COUNT", count, "LIMIT", limit];
-    return this.#lock<string>(new Target("DSEM", [key], "one", [], words), options);
-  }
-
-  /** All of several locks, or none. In a cluster they share a slot. */
-  multiLock(keys: readonly string[], options: AcquireOptions = {}): Lock {
-    return this.#lock(new Target("DLOCK", keys, "all"), options);
-  }
-
-  /** The first of several locks that is free; `hold.key` tells which. In a cluster they share a slot. */
-  anyLock(keys: readonly string[], options: AcquireOptions = {}): Lock {
-    return this.#lock(new Target("DLOCK", keys, "any"), options);
   }
 
   /** A count-down latch (DLATCH). */

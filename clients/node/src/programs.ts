@@ -39,24 +39,19 @@ class Backoff {
 
   constructor(readonly limit: number) {}
 
-  answered(): void {
-    this.#since = undefined;
-    this.#attempts = 0;
-  }
+  answered(): void { [this.#since, this.#attempts] = [undefined, 0]; }
 
-  /** How long to wait; throws Unavailable after the limit. */
-  next(error: Error): number {
+  /** Waits for the next attempt, at most so long; throws Unavailable after the limit. */
+  async wait(io: Io, error: Error, longest = Infinity): Promise<void> {
     this.#attempts += 1;
     this.#since ??= now();
     if (now() - this.#since >= this.limit) {
       throw new Unavailable(`no server answered for ${this.limit} ms; the last error: ${error.message}`);
     }
-    return (0.5 + Math.random() / 2) * Math.min(1000, 20 * 2 ** Math.min(this.#attempts, 6));
+    const pause = (0.5 + Math.random() / 2) * Math.min(1000, 20 * 2 ** Math.min(this.#attempts, 6));
+    await io.pause(Math.min(pause, longest));
   }
 }
-
-/** Fewer replicas than asked for have the grant, so it does not count, and was given back. */
-export class NotReplicated extends Refused {}
 
 /** One command that may be repeated: it changes nothing, or has a REQID. */
 export async function ask(io: Io, command: Command, key: string, settings: ProgramSettings, block = 0): Promise<Reply> {
@@ -72,16 +67,15 @@ export async function ask(io: Io, command: Command, key: string, settings: Progr
       if (!(error instanceof Disconnected)) throw error;
       failure = error;
     }
-    await io.pause(backoff.next(failure));
+    await backoff.wait(io, failure);
   }
 }
 
 /** What is known of one request while it is repeated. */
 class Attempt {
-  isUnknown = false;
+  isUnknown = false; // a copy of it was not answered
   wasUnanswered = false;
-  isOver = false;
-  isRefused = false;
+  isEnded = false; // by the server: nothing is left of it
   wasAsked = false;
   granted: HoldState | undefined;
 
@@ -98,8 +92,7 @@ class Attempt {
 
   /** Whether the request may have a place, or a grant that nobody learned of. */
   needsRollback(limit: number): boolean {
-    const isFirst = this.isRefused && !(this.wasAsked || this.isUnknown);
-    return !(this.isOver || isFirst) && (limit !== 0 || this.isUnknown || this.granted !== undefined);
+    return !this.isEnded && (limit !== 0 || this.isUnknown || this.granted !== undefined);
   }
 }
 
@@ -135,7 +128,7 @@ export async function acquire(
         if (left === 0) {
           throw new NotAcquired(`'${key}': not granted in ${limit} ms; the last error: ${error.message}`);
         }
-        await io.pause(Math.min(backoff.next(error), left));
+        await backoff.wait(io, error, left);
         continue;
       }
       attempt.isUnknown = attempt.wasUnanswered;
@@ -143,12 +136,12 @@ export async function acquire(
         if (reply.code === "SPENT") {
           attempt = new Attempt(attempt.request.renewed()); // its hold ended before we learned of it
         } else if (!RETRYABLE.has(reply.code)) {
-          attempt.isRefused = true;
+          attempt.isEnded = !(attempt.wasAsked || attempt.isUnknown);
           throw userError(reply);
         } else if (left === 0) {
           throw new NotAcquired(`'${key}': ${reply.message}`);
         }
-        await io.pause(backoff.next(reply));
+        await backoff.wait(io, reply);
         continue;
       }
       backoff.answered();
@@ -157,14 +150,14 @@ export async function acquire(
       if (grants.length > 0) {
         let state = (attempt.granted = new HoldState(attempt.request, grants, asked, maxHold));
         let failure: Error | undefined;
-        if (block > 0 && now() - asked > request.lease / 10) { // the lease began at some moment of the wait
+        if (block > 0 && now() - asked > request.lease / 10) { // it began at some moment of the wait
           asked = now();
           [failure, confirmed] = await renewNow(io, attempt.request, grants, settings);
           state = new HoldState(attempt.request, grants, asked, maxHold);
         }
         if (failure === undefined && replicas.areTooFew(confirmed)) {
           const count = confirmed[0] instanceof ServerError ? confirmed[0].message : String(confirmed[0]);
-          throw new NotReplicated("NOREPLICAS", `${count} of ${replicas.wanted} replicas have the grant`);
+          throw new Refused("NOREPLICAS", `${count} of ${replicas.wanted} replicas have the grant`);
         }
         if (failure === undefined && replicas.areFromElsewhere(confirmed)) {
           failure = new ServerError("QUARANTINE", "a replica came to the server since the grant");
@@ -172,7 +165,7 @@ export async function acquire(
         if (failure !== undefined) {
           rollBackAttempt();
           attempt = new Attempt(attempt.request.renewed());
-          await io.pause(backoff.next(failure));
+          await backoff.wait(io, failure);
           continue;
         }
         state.isUnannounced = wasPoll;
@@ -182,12 +175,11 @@ export async function acquire(
         throw new NotAcquired(`'${key}' is held by another${limit > 0 ? `, not granted in ${limit} ms` : ""}`);
       }
       if (block === 0) {
-        const pause = Math.min(settings.queue / 2, left);
-        const paused = now();
+        const [paused, pause] = [now(), Math.min(settings.queue / 2, left)];
         const event = await io.pause(pause, attempt.request.reqid);
         wasPoll = event === undefined && now() - paused > pause - 10; // timers may be early
         if (event === "replaced") {
-          attempt.isOver = true;
+          attempt.isEnded = true;
           throw new Replaced("another request of the owner took over the place");
         }
       }
@@ -256,11 +248,9 @@ export async function release(io: Io, state: HoldState, settings: ProgramSetting
     } catch (error) {
       if (!(error instanceof Disconnected)) throw error;
       if (known !== undefined) break; // the hold has ended: nobody needs this release
-      try {
-        await io.pause(backoff.next(error));
-      } catch (late) {
-        throw late instanceof Unavailable ? new ReleaseUnknown(`${shown}: ${late.message}`) : late;
-      }
+      await backoff.wait(io, error).catch((late: Error) => {
+        throw new ReleaseUnknown(`${shown}: ${late.message}`);
+      });
       continue;
     }
     const again: Command[] = [];
@@ -281,7 +271,7 @@ export async function release(io: Io, state: HoldState, settings: ProgramSetting
     if (waiting.length > 0) {
       copies -= 1; // refused without a look at the hold
       if (copies === 0) first = undefined;
-      await io.pause(backoff.next(new DLockError("the server cannot decide now")));
+      await backoff.wait(io, new DLockError("the server cannot decide now"));
     }
   }
   if (known !== undefined || isLost) throw new LockLost(state.keys, known ?? "refused");

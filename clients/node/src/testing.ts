@@ -15,8 +15,8 @@ export interface TestServer {
 }
 
 /**
- * A server with the module dlock: that of DLOCK_URL; else one that is started: `redis-server` (or DLOCK_SERVER) with the
- * module DLOCK_MODULE, or by the command `dlock`. It ends with `close()`, or with this process.
+ * A server with the module dlock: that of DLOCK_URL; else one that is started: `redis-server` (or DLOCK_SERVER) with
+ * the module DLOCK_MODULE, or by the command `dlock`. It ends with `close()`, or with this process.
  */
 export async function startServer(): Promise<TestServer> {
   const { DLOCK_URL: url, DLOCK_MODULE: module, DLOCK_SERVER: program = "redis-server" } = process.env;

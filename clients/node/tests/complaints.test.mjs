@@ -63,10 +63,10 @@ for (const kind of KINDS) {
     });
 
     test("a hold is renewed, and its token stays", async () => {
-      const [locks, key, one] = [await make(kind, { lease: 400 }), newKey(), await server()];
+      const [locks, key, one] = [await make(kind, { lease: 1500 }), newKey(), await server()];
       const hold = await locks.acquire(key);
       const { token } = hold;
-      await sleep(900);
+      await sleep(2000);
       hold.check();
       assert.equal(hold.token, token);
       assert.equal(await one.ask("DLOCK.CHECK", key, token), 1);

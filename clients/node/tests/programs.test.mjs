@@ -40,7 +40,7 @@ for (const [acknowledged, left, outcome] of [[1, 0, "granted"], [2, 0, "granted"
 
 test("the clock counts a suspend, and no step of the wall clock", () => {
   const clocks = { monotonic: 0, wall: 1e12, boot: 5e6 };
-  const now = createClock({ monotonic: () => clocks.monotonic, wall: () => clocks.wall, boot: () => clocks.boot });
+  const now = createClock(() => clocks.monotonic, () => clocks.wall, () => clocks.boot);
   const pass = (ms, suspended = 0) => {
     clocks.monotonic += ms;
     clocks.wall += ms + suspended;

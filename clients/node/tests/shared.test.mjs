@@ -74,7 +74,7 @@ for (const kind of KINDS) {
     });
 
     test("latches, elections, runOnce", async () => {
-      const [locks, other, key] = [await make(kind), await make(kind), newKey()];
+      const [locks, other, key, server_] = [await make(kind), await make(kind), newKey(), await server()];
       const latch = locks.latch(`${key}l`);
       assert(await latch.init(2));
       assert(!(await latch.init(5)));
@@ -105,7 +105,7 @@ for (const kind of KINDS) {
       let runs = 0;
       const once = async (who) => (await who.lock(`${key}o`, { timeout: 9000 }).runOnce(async () => {
         runs += 1;
-        await sleep(200);
+        await until(async () => (await server_.shown(`${key}o`, "observers")) === 2);
         return "value";
       }));
       const results = await Promise.all([once(locks), once(other), once(locks)]);
