@@ -310,11 +310,10 @@ for (const kind of KINDS) {
     test("replies stay in step while connections end", async () => {
       const [proxy, key] = [await newProxy(), newKey()];
       const locks = await make(kind, { port: proxy.port });
-      const end = performance.now() + 1500;
       let turns = 0;
       const work = async (number) => {
         let last = 1e15;
-        while (performance.now() < end) {
+        while (turns < 150) {
           const hold = await locks.acquire(`${key}:${number}`, { timeout: 20_000 });
           assert(hold.token > last, String(hold.token));
           last = hold.token;
@@ -323,13 +322,12 @@ for (const kind of KINDS) {
         }
       };
       const cut = async () => {
-        while (performance.now() < end) {
-          await sleep(50);
+        for (let next = 5; next < 150; next += 10) {
+          await until(() => turns >= next);
           proxy.cut();
         }
       };
       await Promise.all([cut(), ...Array.from({ length: 20 }, (_, number) => work(number))]);
-      assert(turns > 20, `${turns}`);
     });
 
     test("a process that stands still for longer than its lease knows it", async () => {
