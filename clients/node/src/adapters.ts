@@ -27,7 +27,8 @@ async function openIoRedis(template: Redis, onEnd: OnEnd, node?: Address): Promi
     enableAutoPipelining: false, commandTimeout: undefined, socketTimeout: undefined, blockingTimeout: undefined,
     keyPrefix: "", readOnly: false, monitor: false, scripts: undefined, stringNumbers: false, replyMapping: "legacy",
     disconnectTimeout: 1, // its timer keeps the process alive
-    enableReadyCheck: Boolean(template.options.sentinels), // it asks for INFO, which the role is read from
+    // It asks for INFO: for the role; and ioredis 5 is "ready" before it knows that a password is wrong.
+    enableReadyCheck: Boolean(template.options.sentinels || template.options.password),
     ...(template.options.sentinels ? { role: "master" } : {}),
   } as object);
   let failure: Error | undefined;
