@@ -30,8 +30,10 @@ const LINES_OF_A_FILE: usize = 450;
 const CHARACTERS_OF_A_LINE: usize = 120;
 
 /// Folders that hold nothing of ours.
-const SKIPPED: [&str; 8] = [
+const SKIPPED: [&str; 10] = [
     "target",
+    "dist",
+    "node_modules",
     ".git",
     "corpus",
     "artifacts",
@@ -53,7 +55,7 @@ impl File {
     }
 
     fn is_source(&self) -> bool {
-        self.is_rust() || self.path.ends_with(".py")
+        self.is_rust() || [".py", ".ts", ".mjs"].iter().any(|end| self.path.ends_with(end))
     }
 
     /// Written by a program.

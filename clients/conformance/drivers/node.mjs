@@ -8,7 +8,8 @@ const require = createRequire(new URL("../../node/package.json", import.meta.url
 const { DLock, fromSentinel, Deadlock, LockLost, NotAcquired, Refused, ReleaseUnknown, Replaced, Unavailable } =
   require("redis-dlock"); // the package itself, as it is built
 const argument = process.argv.slice(2).find((word) => word.startsWith("--"))?.slice(2) ?? "ioredis";
-const library = { "ioredis": "ioredis", "ioredis-5": "ioredis5", "node-redis": "redis", "node-redis-5": "redis5" }[argument];
+const LIBRARIES = { "ioredis": "ioredis", "ioredis-5": "ioredis5", "node-redis": "redis", "node-redis-5": "redis5" };
+const library = LIBRARIES[argument];
 const { default: Redis, createClient, createCluster, createSentinel } = require(library);
 const isIoRedis = library.startsWith("ioredis");
 

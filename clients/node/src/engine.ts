@@ -148,7 +148,7 @@ export class Engine {
         if (signal?.aborted) reject(signal.reason);
         else resolve(waiter?.event);
       };
-      // This timer keeps the process alive: somebody awaits the program.
+      // This timer keeps the process alive: the caller awaits the program.
       const timer = setTimeout(end, waiter === undefined || this.#isSubscribed ? ms : Math.min(POLL, ms));
       if (waiter !== undefined) waiter.onWake = end;
       signal?.addEventListener("abort", end, { once: true });

@@ -12,7 +12,7 @@ import { Batch, newId, onWire, type Command, type Grant, type Replicas, type Rep
 const RETRYABLE = new Set(["MOVING", "READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS",
   "MISCONF", "MOVED", "ASK", "QUARANTINE"]);
 
-/** Calls with BLOCK wait at most so long at a time: shorter than every timeout of the connection. */
+/** Calls with BLOCK wait at most this long at a time: shorter than every timeout of the connection. */
 const LONGEST_BLOCK = 60_000;
 
 /** What programs need. Each call rejects with the caller's reason if the caller gives up. */
@@ -41,7 +41,7 @@ class Backoff {
 
   answered(): void { [this.#since, this.#attempts] = [undefined, 0]; }
 
-  /** Waits for the next attempt, at most so long; throws Unavailable after the limit. */
+  /** Waits for the next attempt, at most this long; throws Unavailable after the limit. */
   async wait(io: Io, error: Error, longest = Infinity): Promise<void> {
     this.#attempts += 1;
     this.#since ??= now();

@@ -26,7 +26,8 @@ after(async () => {
 /** A server that all tests of a file share: none may end it, or delete what is not its own. */
 let shared;
 export const server = () => (shared ??= Server.start(["--appendonly", "no"]).then(ending));
-export const ownServer = async (options = ["--appendonly", "yes"], more = {}) => ending(await Server.start(options, more));
+export const ownServer = async (options = ["--appendonly", "yes"], more = {}) =>
+  ending(await Server.start(options, more));
 export const newProxy = async (port) => ending(await Proxy.start(port ?? (await server()).port));
 
 /** A DLock on the shared server, or on a port. */

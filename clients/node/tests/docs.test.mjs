@@ -12,7 +12,8 @@ import { make } from "./clients.mjs";
 import { MODULE, SERVER } from "./servers.mjs";
 
 const PAGE = readFileSync(new URL("../../../docs/node.md", import.meta.url), "utf8");
-const BLOCKS = [...PAGE.matchAll(/```js run\n(.*?)```\n\n```output\n(.*?)```/gs)].map(([, code, output]) => [code, output]);
+const BLOCK = /```js run\n(.*?)```\n\n```output\n(.*?)```/gs;
+const BLOCKS = [...PAGE.matchAll(BLOCK)].map(([, code, output]) => [code, output]);
 const masked = (text) => text.replace(/\b\d{16}\b/g, "<token>").trim();
 
 process.env.DLOCK_MODULE = MODULE;
@@ -56,7 +57,8 @@ describe("docs/node.md", { concurrency: 4 }, () => {
     const instances = { DLock: await make("ioredis"), Lock: (await make("ioredis")).lock("k") };
     for (const name of ["DLock", "Lock", "Hold", "Latch", "Election"]) {
       const row = reference.split("\n").find((line) => line.startsWith(`| \`${name}\``));
-      const methods = Object.getOwnPropertyNames((instances[name] ?? { constructor: dlock[name] }).constructor.prototype);
+      const { constructor } = instances[name] ?? { constructor: dlock[name] };
+      const methods = Object.getOwnPropertyNames(constructor.prototype);
       for (const method of methods.filter((method) => !["constructor", "run"].includes(method))) {
         assert(new RegExp(`\\b${method}\\b`).test(row), `${name}.${method}`);
       }

@@ -9,7 +9,8 @@ import { join, resolve } from "node:path";
 import { Redis } from "ioredis";
 
 export const SERVER = process.env.DLOCK_SERVER ?? "redis-server";
-export const MODULE = resolve(process.env.DLOCK_MODULE ?? new URL("../../../target/checked/libdlock.so", import.meta.url).pathname);
+const BUILT = new URL("../../../target/checked/libdlock.so", import.meta.url).pathname;
+export const MODULE = resolve(process.env.DLOCK_MODULE ?? BUILT);
 
 export const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
@@ -117,7 +118,8 @@ export class Server {
 
 /** Nodes of a cluster that share the slots evenly. */
 export async function startCluster(count = 3) {
-  const options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-require-full-coverage", "no"];
+  const options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
+  options.push("--cluster-require-full-coverage", "no");
   const nodes = await Promise.all(Array.from({ length: count }, () => Server.start(options)));
   const share = Math.floor(16384 / count);
   for (const [index, node] of nodes.entries()) {

@@ -130,7 +130,8 @@ for (const kind of KINDS) {
       const [locks, key, one] = [await make(kind, { port: proxy.port }), newKey(), await server()];
       const outer = await locks.acquire(key, { owner: key });
       const inner = await locks.acquire(key, { owner: key });
-      const [channel, reqid] = ["NOTIFY", "REQID"].map((word) => proxy.requests.split(`${word}\r\n`).at(-1).split("\r\n")[1]);
+      const last = (word) => proxy.requests.split(`${word}\r\n`).at(-1).split("\r\n")[1];
+      const [channel, reqid] = [last("NOTIFY"), last("REQID")];
       await one.ask("PUBLISH", channel, `broken 0 ${inner.token} 1 x ${reqid.length} ${reqid} ${key}`);
       assert(await lost(inner, 5000));
       for (let turn = 0; turn < 2; turn += 1) await assert.rejects(inner.release(), LockLost);
@@ -186,7 +187,8 @@ for (const kind of KINDS) {
     test("options are checked", async () => {
       const locks = await make(kind);
       for (const options of [{ timout: 1 }, { lease: 0 }, { maxHold: -1 }, { owner: "\ud800" }, { timeout: NaN }]) {
-        assert.throws(() => locks.lock("k", options), (error) => error instanceof TypeError || error instanceof RangeError);
+        const isExpected = (error) => error instanceof TypeError || error instanceof RangeError;
+        assert.throws(() => locks.lock("k", options), isExpected);
       }
       for (const keys of ["abc", [], ["a", null], ["\ud800"]]) assert.throws(() => locks.multiLock(keys), TypeError);
       await assert.rejects(locks.acquire(""), TypeError);
