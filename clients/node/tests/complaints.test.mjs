@@ -75,7 +75,7 @@ for (const kind of KINDS) {
     });
 
     test("a task that hangs is renewed for maxHold only", async () => {
-      const [locks, key] = [await make(kind, { lease: 1000, maxHold: 1500 }), newKey()];
+      const [locks, key] = [await make(kind, { lease: 3000, maxHold: 4000 }), newKey()];
       const hold = await locks.acquire(key);
       const next = locks.acquire(key, { timeout: 10_000 });
       assert(await lost(hold));

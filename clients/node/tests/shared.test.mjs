@@ -197,12 +197,12 @@ for (const kind of KINDS) {
     });
 
     test("1,000 waits and 1,000 holds share two connections", async () => {
-      const [locks, key, one] = [await make(kind, { lease: 3000 }), newKey(), await server()];
+      const [locks, key, one] = [await make(kind, { lease: 9000 }), newKey(), await server()];
       const before = (await one.ask("CLIENT", "LIST")).split("\n").length;
       const holds = await Promise.all(Array.from({ length: 1000 }, (_, number) => locks.acquire(`${key}:${number}`)));
       const waiting = holds.map(({ key }) => locks.acquire(key, { timeout: 20_000 }));
       await until(async () => (await one.waiters(`${key}:999`)) === 1);
-      await sleep(1500);
+      await sleep(3500); // all are renewed
       for (const hold of holds) hold.check();
       assert((await one.ask("CLIENT", "LIST")).split("\n").length <= before + 30); // those of other tests
       await Promise.all(holds.map((hold) => hold.release()));
