@@ -19,7 +19,7 @@ export RUST_TEST_THREADS
 TEST_FEATURES := dlock-client/tracing,dlock-client/metrics
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check features msrv package dist dist-check contrib-check fix bench soak steps chaos ledger failover upgrade matrix \
+.PHONY: help run test check features msrv package dist dist-check release-check contrib-check fix bench soak steps chaos ledger failover upgrade matrix \
         test-clients bridge fencing pictures links walks book fuzz asan deny doc-blocks deps test-deps
 
 help: ## List the targets
@@ -58,6 +58,11 @@ dist: ## Build a release in target/dist: archive, .deb, .rpm, checksums (TARGET=
 
 dist-check: ## Run `make dist` in a fresh clone, and try it in a Debian of its own (as root; needs mmdebstrap, lintian)
 	@scripts/dist-check
+
+release-check: deny features package links contrib-check test-clients ## Do what a release does, as far as one machine can
+	@scripts/release-check
+	@scripts/deps dist
+	@scripts/dist-check --twice
 
 contrib-check: ## Parse the files of contrib with the tools that know them
 	@scripts/contrib-check
