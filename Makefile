@@ -15,10 +15,6 @@ export CARGO
 RUST_TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
 export RUST_TEST_THREADS
 
-# One test holds the futures of every kind of `with` at once, which take more than 2 MiB of stack without optimization.
-RUST_MIN_STACK ?= 8388608
-export RUST_MIN_STACK
-
 # Features that no other crate of the workspace uses, and that have tests.
 TEST_FEATURES := dlock-client/tracing,dlock-client/metrics
 

@@ -81,14 +81,15 @@ macro_rules! works {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_handle_runs_work_under_its_hold() {
     let (server, client) = start().await;
-    works!(client.lock("lock"));
-    works!(client.fair_lock("fair"));
-    works!(client.rw_lock("rw").write());
-    works!(client.semaphore("permit").limit(1));
-    works!(client.multi_lock(["all:1", "all:2"]));
-    works!(client.any_lock(["any"]));
-    works!(client.striped_lock("stripes", 1));
-    works!(QuorumLock::new([client.clone()], "quorum"));
+    // Each in a future of its own: one function with the futures of all of them has a large stack.
+    Box::pin(async { works!(client.lock("lock")) }).await;
+    Box::pin(async { works!(client.fair_lock("fair")) }).await;
+    Box::pin(async { works!(client.rw_lock("rw").write()) }).await;
+    Box::pin(async { works!(client.semaphore("permit").limit(1)) }).await;
+    Box::pin(async { works!(client.multi_lock(["all:1", "all:2"])) }).await;
+    Box::pin(async { works!(client.any_lock(["any"])) }).await;
+    Box::pin(async { works!(client.striped_lock("stripes", 1)) }).await;
+    Box::pin(async { works!(QuorumLock::new([client.clone()], "quorum")) }).await;
     assert_eq!(
         client.rw_lock("rw").read().with(async |hold| hold.key().to_vec()).await.unwrap(),
         b"rw"
