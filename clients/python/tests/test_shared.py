@@ -12,12 +12,6 @@ from redis_dlock._programs import NotReplicated, Settings, acquire
 from redis_dlock._requests import Batch, Replicas, Request, Target
 
 
-def holds(server, key) -> int:
-    info = server.client.execute_command("DLOCK.INFO", key)
-    fields = dict(zip(info[::2], info[1::2])) if isinstance(info, list) else info or {}
-    return int(fields.get(b"holds", 0))
-
-
 async def test_a_cancelled_release_gives_back_one_hold(make, server, key):
     """All copies of a release have one id. With another id the second copy would take the outer hold, too."""
     if make.kind == "threads":
@@ -29,7 +23,7 @@ async def test_a_cancelled_release_gives_back_one_hold(make, server, key):
     await asyncio.sleep(0)
     releasing.cancel()
     await asyncio.gather(releasing, return_exceptions=True)
-    await api.until(lambda: not api.locks._tasks and holds(server, key) == 1)
+    await api.until(lambda: not api.locks._tasks and server.holds(key) == 1)
     outer.check()
     await api.release(outer)
 
@@ -42,7 +36,7 @@ async def test_a_lost_hold_is_given_back_once(api, server, key):
     for _ in range(2):
         with pytest.raises(LockLost, match="expired"):
             await api.release(inner)
-    assert holds(server, key) == 1
+    assert server.holds(key) == 1
     await api.release(outer)
 
 
@@ -52,9 +46,7 @@ async def test_a_short_lease_does_not_cut_that_of_the_outer_hold(api, server, ke
     inner = await api.acquire(key, owner="task", lease=0.5)
     before = inner._state.renew_at
     await api.until(lambda: inner._state.renew_at > before + 1 or inner._state.until > before + 1)
-    left = server.client.execute_command("DLOCK.INFO", key)
-    left = dict(zip(left[::2], left[1::2])) if isinstance(left, list) else left
-    assert left[b"ttl-ms"] > 10_000
+    assert server.shown(key, "ttl-ms") > 10_000
     await api.release(inner)
     outer.check()
     await api.release(outer)
@@ -66,9 +58,7 @@ async def test_several_locks_do_not_cut_the_lease_of_one(api, server, key):
     several = await api.acquire([key, f"{key}:2"], "multi_lock", owner="task", lease=0.5)
     before = several._state.renew_at
     await api.until(lambda: several._state.renew_at > before + 1 or several._state.until > before + 1)
-    left = server.client.execute_command("DLOCK.INFO", key)
-    left = dict(zip(left[::2], left[1::2])) if isinstance(left, list) else left
-    assert left[b"ttl-ms"] > 10_000
+    assert server.shown(key, "ttl-ms") > 10_000
     await api.release(several)
     await api.release(outer)
 
