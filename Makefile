@@ -103,7 +103,7 @@ upgrade: test-deps ## Upgrade servers from modules of earlier commits, under loa
 matrix: test-deps ## Run the tests of module, client and command against Redis 7.0, 8.0, 8.2 and Valkey 8.0, 9.1
 	@scripts/matrix
 
-# Its packages come from PyPI, so this is no part of `check`.
+# Its packages come from PyPI and npm, so this is no part of `check`.
 test-clients: test-deps ## Check the Python client and the Node client: types, tests on three servers, conformance, packages
 	@scripts/deps clients
 	$(CARGO) build --package dlock --lib --profile checked

@@ -257,11 +257,11 @@ export class Engine {
   }
 
   #onMessage(text: string): void {
-    const told = message(text);
-    if (told === undefined) return;
-    this.#registry.onMessage(told);
-    this.#waiters.get(told.reqid)?.wake(told.event);
-    if ((told.event === "flushed" || told.event === "deleted") && this.#registry.size > 0) this.#wakeAt(now());
+    const notice = message(text);
+    if (notice === undefined) return;
+    this.#registry.onMessage(notice);
+    this.#waiters.get(notice.reqid)?.wake(notice.event);
+    if ((notice.event === "flushed" || notice.event === "deleted") && this.#registry.size > 0) this.#wakeAt(now());
   }
 
   /** Releases all holds, and ends all connections of its own. The client is the caller's. */

@@ -32,12 +32,12 @@ async fn main() -> Result<(), Failure> {
     let patient = AsyncConnectionConfig::new().set_response_timeout(None);
     let recorder = redis::Client::open(recorder.as_str())?;
     let recorder = recorder.get_multiplexed_async_connection_with_config(&patient).await?;
-    let client = loop {
-        match Client::builder().lease(LEASE).connect(url).await {
-            Ok(client) => break client,
-            Err(_) => sleep(Duration::from_millis(50)).await, // the server may be down just now
-        }
-    };
+    // The server may be down just now.
+    let client = Client::builder()
+        .lease(LEASE)
+        .connect_retry_for(Duration::from_secs(60))
+        .connect(url)
+        .await?;
     let mut workers = JoinSet::new();
     for number in 0..tasks.parse()? {
         let ledger = Ledger { recorder: recorder.clone(), script: script.clone() };

@@ -105,10 +105,10 @@ class _Server:
             await self._pool.release(link.connection)
 
     def _fail(self, batches: Any, error: BaseException) -> None:
-        told = error if isinstance(error, ServerError) else Disconnected(str(error) or type(error).__name__)
+        outcome = error if isinstance(error, ServerError) else Disconnected(str(error) or type(error).__name__)
         for _, future in batches:
             if not future.done():
-                future.set_exception(told)
+                future.set_exception(outcome)
         batches.clear()
 
     async def _alone(self, batch: Batch) -> list[Any]:

@@ -97,12 +97,12 @@ class Base(Generic[L]):
             self._notify()
             for waiter in list(self._waiters.values()):
                 waiter.wake(None)
-        told = message(heard["data"]) if heard["type"] == "message" else None
-        if told is not None:
-            self._registry.on_message(told)
-            if told.reqid in self._waiters:
-                self._waiters[told.reqid].wake(told.event)
-            if told.event in ("flushed", "deleted"):
+        notice = message(heard["data"]) if heard["type"] == "message" else None
+        if notice is not None:
+            self._registry.on_message(notice)
+            if notice.reqid in self._waiters:
+                self._waiters[notice.reqid].wake(notice.event)
+            if notice.event in ("flushed", "deleted"):
                 self._notify()
 
     def _handle(self, target: Target, options: Options) -> L:

@@ -174,10 +174,10 @@ class Registry:
         """A message with the id of a hold's request, and its token, is the server's: nobody else knows both."""
         if message.event == "flushed":
             self.check_all()
-        told = self._holds.get(message.reqid)
+        hold = self._holds.get(message.reqid)
         is_end = message.event in ("expired", "broken", "deleted", "disconnected")
-        if told is not None and is_end and message.token in [str(grant.token) for grant in told.grants]:
+        if hold is not None and is_end and message.token in [str(grant.token) for grant in hold.grants]:
             if message.event == "deleted":  # or its slot moved: the server is asked
-                told.refusal_reason, told.renew_at = message.event, 0.0
+                hold.refusal_reason, hold.renew_at = message.event, 0.0
             else:
-                told.lose(message.event)
+                hold.lose(message.event)

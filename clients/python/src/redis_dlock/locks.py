@@ -59,7 +59,7 @@ class Lost:
 
     def __init__(self, state: HoldState) -> None:
         self._state = state
-        self._told: Optional[threading.Event] = None
+        self._event: Optional[threading.Event] = None
 
     def is_set(self) -> bool:
         return self._state.reason() is not None
@@ -69,16 +69,16 @@ class Lost:
     def wait(self, timeout: Optional[float] = None) -> bool:
         """Waits until the hold is lost, at most ``timeout`` seconds. False: that is over, or the hold was released."""
         deadline = None if timeout is None else now() + timeout
-        if self._told is None:
-            self._told = threading.Event()
-            self._state.on_loss.append(self._told.set)
+        if self._event is None:
+            self._event = threading.Event()
+            self._state.on_loss.append(self._event.set)
         while not self.is_set():
             if self._state.is_released:
                 return False
             left = CLOCK_INTERVAL if deadline is None else min(CLOCK_INTERVAL, deadline - now())
             if left <= 0:
                 return False
-            self._told.wait(max(0.001, min(left, self._state.until - now())))
+            self._event.wait(max(0.001, min(left, self._state.until - now())))
         return True
 
 
