@@ -22,6 +22,18 @@ pub fn within<F: Future>(what: &str, call: F) -> impl Future<Output = F::Output>
     }
 }
 
+/// A condition: a number has reached `least`, and has not changed for a second.
+pub fn at_rest(number: impl Fn() -> usize, least: usize) -> impl FnMut() -> bool {
+    let mut seen = (0, Instant::now());
+    move || {
+        let now = number();
+        if now != seen.0 {
+            seen = (now, Instant::now());
+        }
+        now >= least && seen.1.elapsed() > Duration::from_secs(1)
+    }
+}
+
 /// Waits until `condition` holds, without blocking the runtime.
 #[track_caller]
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) -> impl Future<Output = ()> {

@@ -107,7 +107,8 @@ async function contention(server, [seconds = 2, rounds = 5, ...sizes]) {
     console.log("| contender | turns/s | of the floor | p50 ms | p99 ms | most/fewest turns | server µs/turn |");
     console.log("|---|---|---|---|---|---|---|");
     for (const [name, measured] of Object.entries(rows)) {
-      const [rate, p50, p99, fairness, cpu] = measured[0].map((_, column) => median(measured.map((row) => row[column])));
+      const columns = measured[0].map((_, column) => median(measured.map((row) => row[column])));
+      const [rate, p50, p99, fairness, cpu] = columns;
       const ratio = median(measured.map(([mine], round) => mine / rows["BLPOP (floor)"][round][0]));
       console.log(`| ${name} | ${rate.toFixed()} | ${ratio.toFixed(2)} | ${p50.toFixed(1)} | ${p99.toFixed(1)} | ` +
         `${fairness.toFixed(2)} | ${cpu.toFixed()} |`);
