@@ -6,7 +6,9 @@ import { Server, type Adapter, type Connection, type Sender } from "./connection
 import { DLockError } from "./errors.js";
 import { Registry, type HoldState, type RenewalBatch } from "./holds.js";
 import { acquire, release, type Io, type ProgramSettings } from "./programs.js";
-import { log, message, newId, Replicas, Request, requireText, type Batch, type Target } from "./requests.js";
+import {
+  log, message, newId, Replicas, Request, requireText, type Batch, type Message, type Target,
+} from "./requests.js";
 
 /** How to acquire. Times are in milliseconds. */
 export interface AcquireOptions {
@@ -59,11 +61,11 @@ const SETTINGS = new Set(["lease", "queue", "retryFor", "maxHold", "replicas", "
 /** Waits for a message about one request. */
 class Waiter {
   isWoken = false;
-  event: string | undefined;
+  message: Message | undefined;
   onWake: (() => void) | undefined;
 
-  wake(event?: string): void {
-    this.event = event;
+  wake(message?: Message): void {
+    this.message = message;
     this.isWoken = true;
     this.onWake?.();
   }
@@ -138,15 +140,15 @@ export class Engine {
     return abortable(this.#sender.run(batch, signal), signal);
   }
 
-  #pause(ms: number, reqid: string | undefined, signal: AbortSignal | undefined): Promise<string | undefined> {
-    return new Promise((resolve, reject) => {
-      const waiter = this.#waiters.get(reqid ?? "");
+  async #pause(ms: number, reqid: string | undefined, signal: AbortSignal | undefined): Promise<Message | undefined> {
+    const waiter = this.#waiters.get(reqid ?? "");
+    await new Promise<void>((resolve, reject) => {
       const end = () => {
         clearTimeout(timer);
         signal?.removeEventListener("abort", end);
         if (waiter !== undefined) waiter.onWake = undefined;
         if (signal?.aborted) reject(signal.reason);
-        else resolve(waiter?.event);
+        else resolve();
       };
       // This timer keeps the process alive: the caller awaits the program.
       const timer = setTimeout(end, waiter === undefined || this.#isSubscribed ? ms : Math.min(POLL, ms));
@@ -154,6 +156,7 @@ export class Engine {
       signal?.addEventListener("abort", end, { once: true });
       if (signal?.aborted || waiter?.isWoken) end();
     });
+    return waiter?.message; // the last one: a grant may have ended in the same packet
   }
 
   #wakeAll(): void {
@@ -171,7 +174,7 @@ export class Engine {
     requireTime("lease and maxHold", lease, 20);
     if (owner !== undefined) requireText("owner", owner);
     if (label !== undefined && label !== "") requireText("label", label);
-    const request = new Request(target, owner ?? newId(), lease, this.#channel, label);
+    const request = new Request(target, owner ?? newId(), lease, this.#channel, label, newId(), owner === undefined);
     // An owner that holds the lock already must not shorten its lease.
     const longest = owner === undefined ? 0 : this.#registry.longest(request);
     return longest <= lease ? request : new Request(target, request.owner, longest, this.#channel, label);
@@ -194,7 +197,7 @@ export class Engine {
     }
     this.#registry.add(state);
     if (state.isUnannounced) this.#subscription?.close(); // perhaps that of a server that became a replica
-    if (state.renewAt < this.#wakesAt - request.lease / 6) this.#wakeAt(state.renewAt);
+    if (state.renewAt < this.#wakesAt - (state.until - state.renewAt) / 4) this.#wakeAt(state.renewAt);
     return state;
   }
 
@@ -260,7 +263,7 @@ export class Engine {
     const notice = message(text);
     if (notice === undefined) return;
     this.#registry.onMessage(notice);
-    this.#waiters.get(notice.reqid)?.wake(notice.event);
+    this.#waiters.get(notice.reqid)?.wake(notice);
     if ((notice.event === "flushed" || notice.event === "deleted") && this.#registry.size > 0) this.#wakeAt(now());
   }
 

@@ -35,10 +35,14 @@ export class HoldState {
   releaseId: string | undefined;
   #reason: LossReason | undefined;
 
-  constructor(readonly request: Request, readonly grants: readonly Grant[], asked: number, maxHold: number) {
-    this.deadline = asked + maxHold;
+  /** `lasts`: how long the server keeps the grant after `asked`. Default: for the lease of the request. */
+  constructor(
+    readonly request: Request, readonly grants: readonly Grant[], asked: number, maxHold: number,
+    lasts = request.lease, began = asked,
+  ) {
+    this.deadline = began + maxHold;
     this.leases = leasesOf(request, this.keys);
-    this.#count(asked, this.lease(asked));
+    this.#count(asked, Math.min(lasts, this.deadline - asked));
   }
 
   get keys(): string[] {

@@ -6,7 +6,9 @@ import {
   userError,
 } from "./errors.js";
 import { HoldState } from "./holds.js";
-import { Batch, newId, onWire, type Command, type Grant, type Replicas, type Reply, type Request } from "./requests.js";
+import {
+  Batch, newId, onWire, type Command, type Grant, type Message, type Replicas, type Reply, type Request,
+} from "./requests.js";
 
 /** The server cannot decide now: the same request, a little later. */
 const RETRYABLE = new Set(["MOVING", "READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS",
@@ -15,12 +17,15 @@ const RETRYABLE = new Set(["MOVING", "READONLY", "LOADING", "MASTERDOWN", "CLUST
 /** Calls with BLOCK wait at most this long at a time: shorter than every timeout of the connection. */
 const LONGEST_BLOCK = 60_000;
 
+/** The least that a server can be set to keep a grant for which no request came (`dlock.claim-ms`). */
+const LEAST_CLAIM = 10_000;
+
 /** What programs need. Each call rejects with the caller's reason if the caller gives up. */
 export interface Io {
   /** Sends commands; rejects with `Disconnected` if no reply comes. */
   send(batch: Batch): Promise<readonly Reply[]>;
-  /** Waits for a time, or for a message about a request; returns the event of the message. */
-  pause(ms: number, reqid?: string): Promise<string | undefined>;
+  /** Waits for a time, or for a message about a request; returns the message. */
+  pause(ms: number, reqid?: string): Promise<Message | undefined>;
   /** Runs a program whose outcome nobody waits for. */
   background(program: (io: Io) => Promise<unknown>): void;
 }
@@ -77,6 +82,7 @@ class Attempt {
   wasUnanswered = false;
   isEnded = false; // by the server: nothing is left of it
   wasAsked = false;
+  copies = 0;
   granted: HoldState | undefined;
 
   constructor(readonly request: Request) {}
@@ -84,10 +90,25 @@ class Attempt {
   /** The next copy, and how long the server may take to answer it. */
   next(left: number, settings: ProgramSettings): [Command, number] {
     this.wasUnanswered = this.isUnknown;
+    this.copies += 1;
     if (left === 0) return [this.request.acquire(), 0];
     if (this.request.target.form === "one") return [this.request.acquire("QUEUE", onWire(settings.queue)), 0];
     const block = Math.min(LONGEST_BLOCK, left); // these wait on a connection only, and lose their position with it
     return [this.request.acquire("BLOCK", onWire(block)), block];
+  }
+
+  /**
+   * The hold that a message reports, if it is certain without asking the server: only the server knows the id of a
+   * request that was sent once, and has sent no message before. It made the grant after the request, and keeps it for
+   * QUEUE without a claim; the first renewal claims it. Owners with a name may share a lease with others, and a grant
+   * must be on its replicas before it counts: those ask.
+   */
+  announced({ event, token }: Message, asked: number, maxHold: number, settings: ProgramSettings) {
+    const { request, copies } = this;
+    if (event !== "granted" || copies > 1 || !request.isOwnName || settings.replicas.wanted > 0) return undefined;
+    const lasts = Math.min(settings.queue, LEAST_CLAIM);
+    const state = new HoldState(request, request.target.grants(token), asked, maxHold, lasts, now());
+    return state.until - now() >= lasts / 3 ? state : undefined;
   }
 
   /** Whether the request may have a place, or a grant that nobody learned of. */
@@ -176,9 +197,11 @@ export async function acquire(
       }
       if (block === 0) {
         const [paused, pause] = [now(), Math.min(settings.queue / 2, left)];
-        const event = await io.pause(pause, attempt.request.reqid);
-        wasPoll = event === undefined && now() - paused > pause - 10; // timers may be early
-        if (event === "replaced") {
+        const message = await io.pause(pause, attempt.request.reqid);
+        const state = message && attempt.announced(message, asked, maxHold, settings);
+        if (state !== undefined) return state;
+        wasPoll = message === undefined && now() - paused > pause - 10; // timers may be early
+        if (message?.event === "replaced") {
           attempt.isEnded = true;
           throw new Replaced("another request of the owner took over the place");
         }

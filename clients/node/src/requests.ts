@@ -83,11 +83,13 @@ export class Request {
     readonly channel: string,
     readonly label: string | undefined,
     readonly reqid: string = newId(),
+    /** No other request has this owner. */
+    readonly isOwnName = false,
   ) {}
 
   /** The same once more, as another request. */
   renewed(): Request {
-    return new Request(this.target, this.owner, this.lease, this.channel, this.label);
+    return new Request(this.target, this.owner, this.lease, this.channel, this.label, newId(), this.isOwnName);
   }
 
   /** A copy of the request. `wait` is empty, or how to wait: BLOCK and QUEUE with their times. */

@@ -6,7 +6,7 @@ import { test } from "node:test";
 const inside = (name) => import(new URL(`../dist/esm/${name}.js`, import.meta.url));
 const { acquire } = await inside("programs");
 const { Batch, message, Replicas, Request, Target } = await inside("requests");
-const { createClock } = await inside("clock");
+const { createClock, now } = await inside("clock");
 const { slotOf } = await inside("cluster");
 const { fromLibrary, Disconnected } = await inside("errors");
 
@@ -35,6 +35,41 @@ for (const [acknowledged, left, outcome] of [[1, 0, "granted"], [2, 0, "granted"
     else if (outcome === "refused") assert.equal(result.code, "NOREPLICAS");
     else assert.notEqual(sent[1].reqid, "id");
     assert.equal(rolledBack.length > 0, outcome !== "granted");
+  });
+}
+
+for (const [what, isCertain, { event = "granted", named, replicas = 0, copies = 1, late = 0, queue = 10_000 }] of [
+  ["the id of a request that was sent once", true, {}],
+  ["a queue of 60 s: the server may keep a grant for 10 s only", true, { queue: 60_000 }],
+  ["another event", false, { event: "deadlock" }],
+  ["an owner with a name", false, { named: true }],
+  ["a grant that replicas must have", false, { replicas: 1 }],
+  ["a request that was sent twice", false, { copies: 2 }],
+  ["a message that is late", false, { queue: 60, late: 50 }],
+]) {
+  test(`a message about a grant is ${isCertain ? "believed" : "checked"}: ${what}`, async () => {
+    const request = new Request(new Target("DLOCK", ["k"]), "me", 30_000, "channel", undefined, "id", !named);
+    const settings = { queue, retryFor: 10_000, replicas: new Replicas(replicas, 500) };
+    const stop = new Error("enough");
+    let [sent, paused] = [0, 0];
+    const io = {
+      async send() {
+        if (sent === copies) throw stop;
+        sent += 1;
+        return [null, 1, info(0)];
+      },
+      async pause() {
+        if ((paused += 1) < copies) return undefined;
+        await new Promise((resolve) => setTimeout(resolve, late));
+        return { event, token: "7", reqid: "id" };
+      },
+      background() {},
+    };
+    const began = now();
+    const state = await acquire(io, request, Infinity, settings, Infinity).catch((error) => error);
+    if (!isCertain) return assert.equal(state, stop);
+    assert.deepEqual(state.grants, [{ key: "k", token: 7 }]);
+    assert(state.until <= began + 9910 && state.renewAt <= began + 3400, `${state.until - began} ms`);
   });
 }
 

@@ -174,6 +174,25 @@ for (const kind of KINDS) {
       await (await waiting).release();
     });
 
+    test("a grant by message is claimed in time, and is lost if it ended in the same packet", async () => {
+      const [key, one] = [newKey(), await server()];
+      const locks = await make(kind, { queue: 600 });
+      for (const isBroken of [false, true]) {
+        const before = await locks.acquire(key);
+        const waiting = locks.acquire(key);
+        await until(async () => (await one.waiters(key)) === 1);
+        const release = one.client.multi().call("DLOCK.RELEASE", key, before.owner, "TOKEN", `${before.token}`);
+        if (isBroken) release.call("DLOCK.BREAK", key);
+        await release.exec();
+        const hold = await waiting;
+        assert.equal(await one.holds(key), 1);
+        await sleep(isBroken ? 0 : 1500);
+        hold.check();
+        await hold.release();
+        await before.release().catch(() => {});
+      }
+    });
+
     test("FLUSHALL", async () => {
       const [own, key] = [await ownServer(), newKey()];
       const locks = await make(kind, { port: own.port });
