@@ -49,11 +49,11 @@ async function openIoRedis(template: Redis, onEnd: OnEnd, node?: Address): Promi
   let isCorked = false;
   return {
     send(commands) {
-      if (!isCorked) { // one write for all that is sent now
+      if (!isCorked) { // one write for all that is sent before the loop waits again
         const corked = stream();
         isCorked = true;
         corked?.cork();
-        process.nextTick(() => {
+        setImmediate(() => {
           isCorked = false;
           corked?.uncork();
         });

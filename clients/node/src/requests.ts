@@ -1,6 +1,6 @@
 /** What is sent: requests as lists of words. Here, too, is how replies and messages are read. */
 
-import { randomBytes } from "node:crypto";
+import { randomFillSync } from "node:crypto";
 import { debuglog } from "node:util";
 
 import { ServerError } from "./errors.js";
@@ -13,9 +13,17 @@ export type Command = readonly Arg[];
 /** A value, or an error reply. */
 export type Reply = unknown;
 
+/** Random bytes for 256 ids: one call for each would take a tenth of the time of a turn. */
+const random = Buffer.alloc(4096);
+let randomAt = random.length;
+
 /** An id that nobody can guess, for an owner or a request. */
 export function newId(): string {
-  return randomBytes(16).toString("hex");
+  if (randomAt === random.length) {
+    randomFillSync(random);
+    randomAt = 0;
+  }
+  return random.toString("hex", randomAt, (randomAt += 16));
 }
 
 /** A time on the wire: at least 1 ms, because 0 often means "forever". */
