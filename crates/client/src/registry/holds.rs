@@ -40,7 +40,8 @@ struct Tables {
     added: u64,
     /// The times for which those with a deadline are bound to a connection, and how many are.
     bound: BTreeMap<Duration, usize>,
-    /// When [`HoldTable::due`] will be called next. None: it is being called, or about to be.
+    /// When [`HoldTable::due`] will be called, at the latest; None: at once. It stays when its hold is released: else
+    /// the task would be woken again for each hold that is released at once.
     next_due: Option<Moment>,
 }
 
@@ -105,7 +106,8 @@ impl HoldTable {
     ) {
         hold.set_timer(timer);
         tables.by_deadline.insert(timer, weak);
-        if tables.next_due.take_if(|next| timer.deadline < *next).is_some() {
+        if tables.next_due.is_some_and(|next| timer.deadline < next) {
+            tables.next_due = Some(timer.deadline);
             drop(tables);
             self.earlier.notify_one();
         }
@@ -172,7 +174,8 @@ impl HoldTable {
             }
         }
         let first = tables.by_deadline.first_key_value();
-        let next = first.map_or(Moment::NEVER, |(timer, _)| timer.deadline);
+        let first = first.map_or(Moment::NEVER, |(timer, _)| timer.deadline);
+        let next = tables.next_due.filter(|next| *next > now).map_or(first, |next| next.min(first));
         tables.next_due = Some(next);
         Due { holds: due, next }
     }
@@ -215,5 +218,59 @@ impl HoldTable {
     /// Every hold that has not ended.
     pub(crate) fn all(&self) -> Vec<Arc<TrackedHold>> {
         self.tables().by_deadline.values().filter_map(Weak::upgrade).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::pulse::Pulse;
+    use crate::base::target::Family;
+    use crate::state::hold_state::LeaseTerms;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn add(table: &HoldTable, second: u64) -> Arc<TrackedHold> {
+        let (key, owner) = (b"key"[..].into(), b"owner"[..].into());
+        let hold_ref = HoldRef::Lock { family: Family::Lock, key, owner, token: second };
+        let terms = LeaseTerms {
+            lease: Duration::from_secs(30),
+            watched: true,
+            bind: None,
+            unclaimed: false,
+            ends_by: None,
+            own_name: true,
+        };
+        let at = |second| Moment::from_nanos(second * SECOND);
+        let hold = TrackedHold::new(hold_ref, terms, at(second), Pulse::new(1, at(0)));
+        table.add(&hold);
+        hold
+    }
+
+    /// Whether the task of [`HoldTable::due`] was woken since the last call.
+    async fn is_woken(table: &HoldTable) -> bool {
+        tokio::time::timeout(Duration::ZERO, table.earlier.notified()).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn only_an_earlier_deadline_wakes_the_task() {
+        let table = HoldTable::default();
+        let due = |second| table.due(Moment::from_nanos(second * SECOND)).next;
+        assert_eq!(due(0), Moment::NEVER);
+        // Each is released before the task runs.
+        for second in 20..30 {
+            table.remove(&add(&table, second));
+            assert_eq!(is_woken(&table).await, second == 20, "{second}");
+            assert_eq!(due(1), Moment::from_nanos(20 * SECOND));
+        }
+        let earlier = add(&table, 10);
+        assert!(is_woken(&table).await);
+        assert_eq!(due(2), Moment::from_nanos(10 * SECOND));
+        table.remove(&earlier);
+        let later = add(&table, 40);
+        assert!(!is_woken(&table).await);
+        assert_eq!(due(10), Moment::from_nanos(40 * SECOND));
+        table.remove(&later);
+        assert_eq!(due(40), Moment::NEVER);
     }
 }
