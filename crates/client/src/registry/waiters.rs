@@ -152,6 +152,9 @@ impl Registered<'_> {
     /// Whether the server said that this hold has ended, before the registry knew it: how, and at which key.
     pub(crate) fn ended(&self, hold: &TrackedHold) -> Option<(Lost, Box<[u8]>)> {
         let ended = lock(&self.acquire.ended);
+        if ended.is_empty() {
+            return None;
+        }
         let names = hold.hold_ref.names();
         let found = ended.iter().find(|(name, ..)| names.contains(name));
         found.map(|(_, key, how)| (*how, key.clone()))
