@@ -1,13 +1,14 @@
-"""A ledger of a hundred workers on ten locks, while processes are killed, connections cut, servers killed.
+"""A ledger of 200 workers in three languages on ten locks, while processes are killed, connections cut, servers killed.
 
     SECONDS=60 python -m pytest -s tests/ledger.py
 
 The default is 10 s for each of the two tests: one server that is restarted, and a Sentinel group that fails over.
 
-30 threads in three processes, 30 tasks of asyncio in two, and 40 tasks of the Rust client in two. Each notes start and
-steps of its turns with its token in a second server, the recorder, which refuses a token that is not the largest of its
-lock. A turn is an overlap if a note was refused, but its client believed in the hold after that, or the release says
-that the hold stood. One turn of a hundred is as long as a lease: such holds are renewed, and servers fail under them.
+40 threads in four processes, 45 tasks of asyncio in three, 60 tasks of the Rust client in three, and 55 promises of the
+Node client in three. Each notes start and steps of its turns with its token in a second server, the recorder, which
+refuses a token that is not the largest of its lock. A turn is an overlap if a note was refused, but its client believed
+in the hold after that, or the release says that the hold stood. One turn of a hundred is as long as a lease: such holds
+are renewed, and servers fail under them.
 
 Tokens show the order in which the server granted: that of one lock rises from turn to turn. They do not show the order
 in which requests arrived. For that each worker takes a ticket from the recorder before it asks, and the recorder counts
@@ -15,6 +16,7 @@ the tickets that came later and began earlier. That number is printed, and not j
 between the recorder and the server, and a queue of DLOCK ends with its server.
 
 The Rust workers are ``crates/client/examples/ledger.rs``: ``DLOCK_LEDGER`` names the program, else cargo builds it.
+Those of Node are ``clients/node/tests/ledger.mjs``, and run if that client was built.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ from servers import SERVER, Proxy, Server, free_port, until  # noqa: E402
 from redis_dlock import AsyncDLock, DLock, DLockError  # noqa: E402
 
 LOCKS, LEASE = 10, 1.5
-KINDS = [("threads", 10)] * 3 + [("asyncio", 15)] * 2 + [("rust", 20)] * 2
+KINDS = [("threads", 10)] * 4 + [("asyncio", 15)] * 3 + [("rust", 20)] * 3 + [("node", 18)] * 2 + [("node", 19)]
+NODE = Path(__file__).resolve().parents[2] / "node"
 STEP = 0.01
 #: KEYS: the lock; ARGV: event, token, kind, ticket. "ask" replies a ticket; "start" and "step" reply whether the token
 #: is the largest of the lock.
@@ -185,7 +188,11 @@ class Workers:
 
     def __init__(self, server: str) -> None:
         self._server, self._rust = server, rust_program()
-        self.kinds = [kind for kind in KINDS if self._rust or kind[0] != "rust"]
+        missing = [] if self._rust else ["rust"]
+        if not (NODE / "dist").exists():
+            print("\nno build of clients/node: no Node workers")
+            missing.append("node")
+        self.kinds = [kind for kind in KINDS if kind[0] not in missing]
         self.recorder = Server("--appendonly", "no", module=False)
         self._processes: list[subprocess.Popen] = []
         self.killed = 0
@@ -203,6 +210,8 @@ class Workers:
             if way == "sentinel":
                 url = f"redis-sentinel://127.0.0.1:{port}/main?replicas=1"
             words = [self._rust, url, f"redis://127.0.0.1:{self.recorder.port}/", str(count), SCRIPT]
+        if kind == "node":
+            words = ["node", str(NODE / "tests/ledger.mjs"), self._server, str(self.recorder.port), str(count), SCRIPT]
         return subprocess.Popen(words, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
 
     def kill_one(self) -> None:
