@@ -9,7 +9,7 @@ import { startServer } from "redis-dlock/testing";
 import ts from "typescript";
 
 import { make } from "./clients.mjs";
-import { MODULE, SERVER } from "./servers.mjs";
+import { MODULE, SERVER, sleep } from "./servers.mjs";
 
 const PAGE = readFileSync(new URL("../../../docs/node.md", import.meta.url), "utf8");
 const BLOCK = /```js run\n(.*?)```\n\n```output\n(.*?)```/gs;
@@ -40,6 +40,38 @@ describe("docs/node.md", { concurrency: 4 }, () => {
       await server.close();
       assert.equal(masked(said), masked(output));
       assert.equal(status, 0);
+    });
+  }
+
+  for (const [, language, code] of PAGE.matchAll(/```(js|ts) cron\n(.*?)```/gs)) {
+    test(`the block for cron in ${language}`, async () => {
+      const server = await startServer();
+      const compilerOptions = { target: "es2022", module: "esnext", experimentalDecorators: true };
+      const text = language === "ts" ? ts.transpileModule(code, { compilerOptions }).outputText : code;
+      const file = new URL(`./cron-${language}.mjs`, import.meta.url);
+      writeFileSync(file, text.replaceAll("6379", new URL(server.url).port));
+      const reports = [];
+      const replicas = Array.from({ length: 3 }, () => {
+        const replica = spawn(process.execPath, [file.pathname], { stdio: ["ignore", "pipe", "inherit"] });
+        replica.stdout.on("data", (data) => reports.push([replica, ...String(data).trim().split(" ")]));
+        return replica;
+      });
+      try {
+        const until = async (count) => { while (reports.length < count) await sleep(20); };
+        await until(2);
+        const [[leader, , , token]] = reports;
+        leader.kill("SIGKILL");
+        await until(reports.length + 3);
+        const of = (who) => new Set(reports.filter(([replica]) => replica === who).map(([, , tick]) => tick));
+        const [first, second, ...more] = [...new Set(reports.map(([replica]) => replica))].map(of);
+        assert.deepEqual([...first].filter((tick) => second.has(tick)), [], "a tick of two replicas");
+        assert.deepEqual(more, []);
+        assert(Number(reports.at(-1)[3]) > Number(token), "a later token");
+      } finally {
+        for (const replica of replicas) replica.kill("SIGKILL");
+        rmSync(file);
+        await server.close();
+      }
     });
   }
 
