@@ -63,10 +63,10 @@ for (const kind of KINDS) {
     });
 
     test("a hold is renewed, and its token stays", async () => {
-      const [locks, key, one] = [await make(kind, { lease: 1500 }), newKey(), await server()];
+      const [locks, key, one] = [await make(kind, { lease: 4000 }), newKey(), await server()];
       const hold = await locks.acquire(key);
       const { token } = hold;
-      await sleep(2000);
+      await sleep(5000);
       hold.check();
       assert.equal(hold.token, token);
       assert.equal(await one.ask("DLOCK.CHECK", key, token), 1);
@@ -75,10 +75,10 @@ for (const kind of KINDS) {
     });
 
     test("a task that hangs is renewed for maxHold only", async () => {
-      const [locks, key] = [await make(kind, { lease: 3000, maxHold: 4000 }), newKey()];
+      const [locks, key] = [await make(kind, { lease: 8000, maxHold: 10_000 }), newKey()];
       const hold = await locks.acquire(key);
-      const next = locks.acquire(key, { timeout: 10_000 });
-      assert(await lost(hold));
+      const next = locks.acquire(key, { timeout: 20_000 });
+      assert(await lost(hold, 20_000));
       assert.equal(hold.signal.reason.reason, "max-hold");
       await (await next).release();
       await assert.rejects(hold.release(), LockLost);

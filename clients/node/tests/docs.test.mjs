@@ -20,10 +20,15 @@ process.env.DLOCK_MODULE = MODULE;
 process.env.DLOCK_SERVER = SERVER;
 const noTest = Object.fromEntries(Object.entries(process.env).filter(([name]) => name !== "NODE_TEST_CONTEXT"));
 
-/** Runs a program in this folder, where the packages are. */
-async function run(code, environment = noTest) {
+/** Writes a program into this folder, where the packages are. The runs for other servers write theirs here, too. */
+function write(code) {
   const file = new URL(`./block-${Math.random().toString(36).slice(2)}.mjs`, import.meta.url);
   writeFileSync(file, code);
+  return file;
+}
+
+async function run(code, environment = noTest) {
+  const file = write(code);
   const child = spawn(process.execPath, [file.pathname], { env: environment, stdio: ["ignore", "pipe", "pipe"] });
   let said = "";
   for (const stream of [child.stdout, child.stderr]) stream.on("data", (data) => (said += data));
@@ -48,8 +53,7 @@ describe("docs/node.md", { concurrency: 4 }, () => {
       const server = await startServer();
       const compilerOptions = { target: "es2022", module: "esnext", experimentalDecorators: true };
       const text = language === "ts" ? ts.transpileModule(code, { compilerOptions }).outputText : code;
-      const file = new URL(`./cron-${language}.mjs`, import.meta.url);
-      writeFileSync(file, text.replaceAll("6379", new URL(server.url).port));
+      const file = write(text.replaceAll("6379", new URL(server.url).port));
       const reports = [];
       const replicas = Array.from({ length: 3 }, () => {
         const replica = spawn(process.execPath, [file.pathname], { stdio: ["ignore", "pipe", "inherit"] });
@@ -57,7 +61,11 @@ describe("docs/node.md", { concurrency: 4 }, () => {
         return replica;
       });
       try {
-        const until = async (count) => { while (reports.length < count) await sleep(20); };
+        const until = async (count) => {
+          for (; reports.length < count; await sleep(20)) {
+            assert(replicas.every((replica) => replica.exitCode === null), "a replica has ended");
+          }
+        };
         await until(2);
         const [[leader, , , token]] = reports;
         leader.kill("SIGKILL");
