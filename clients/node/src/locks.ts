@@ -113,7 +113,11 @@ export type Once<T> = { readonly ran: true; readonly value: T } | { readonly ran
 /** What can be acquired. One object serves any number of tasks at the same time. */
 export class Lock<Token extends number | string = number> {
   /** @internal */
-  constructor(readonly engine: Engine, readonly target: Target, readonly options: AcquireOptions) {
+  constructor(
+    /** @internal */ readonly engine: Engine,
+    /** @internal */ readonly target: Target,
+    /** @internal */ readonly options: AcquireOptions,
+  ) {
     engine.request(target, options); // throws for options that cannot be
   }
 
@@ -133,7 +137,13 @@ export class Lock<Token extends number | string = number> {
   }
 
   /** Runs work under the lock, and releases it. Work that goes on after a loss must look at its signal. */
-  async using<T>(work: Work<T, Token>): Promise<T> { return (await this.acquire()).run(work); }
+  async using<T>(work: Work<T, Token>): Promise<T>;
+  async using<T>(options: AcquireOptions, work: Work<T, Token>): Promise<T>;
+  async using<T>(options: AcquireOptions | Work<T, Token>, work?: Work<T, Token>): Promise<T> {
+    if (typeof options === "function") return (await this.acquire()).run(options);
+    if (typeof work !== "function") throw new TypeError("using needs a function");
+    return (await this.acquire(options)).run(work);
+  }
 
   /**
    * Runs `work` in one of the tasks that ask for it at the same time; the others wait for its end.
@@ -170,7 +180,7 @@ export type WaitOptions = Pick<AcquireOptions, "timeout" | "signal">;
 /** A latch: opens, once, after a number of steps. */
 export class Latch {
   /** @internal */
-  constructor(readonly engine: Engine, readonly key: string) {}
+  constructor(/** @internal */ readonly engine: Engine, readonly key: string) {}
 
   #ask(...command: Command): Promise<Reply> {
     return this.engine.run((io) => ask(io, command, this.key, this.engine.settings));
@@ -208,10 +218,10 @@ export interface Leader {
 /** One leader at a time: the holder of a lock. Its value is the label of the hold. */
 export class Election {
   /** @internal */
-  constructor(readonly lock: Lock) {}
+  constructor(/** @internal */ readonly lock: Lock) {}
 
   /** Waits until this candidate leads. The hold is the leadership: release it to resign. */
-  campaign(options?: AcquireOptions): Promise<Hold> { return this.lock.acquire(options); }
+  campaign(options?: Omit<AcquireOptions, "label">): Promise<Hold> { return this.lock.acquire(options); }
 
   /** Who leads now; the answer may be outdated when you read it. */
   leader(): Promise<Leader | undefined> { return this.lock.engine.run((io) => this.#leader(io)); }
@@ -305,9 +315,8 @@ export class DLock {
   using<T>(key: string, work: Work<T>): Promise<T>;
   using<T>(key: string, options: AcquireOptions, work: Work<T>): Promise<T>;
   async using<T>(key: string, options: AcquireOptions | Work<T>, work?: Work<T>): Promise<T> {
-    if (typeof options === "function") return this.lock(key).using(options);
-    if (typeof work !== "function") throw new TypeError("using needs a function");
-    return this.lock(key, options).using(work);
+    const lock = this.lock(key);
+    return typeof options === "function" ? lock.using(options) : lock.using(options, work as Work<T>);
   }
 
   /** A count-down latch (DLATCH). */

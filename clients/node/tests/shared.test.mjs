@@ -21,6 +21,10 @@ for (const kind of KINDS) {
       });
       assert.equal(result, "done");
       assert.equal(await locks.using(key, () => 7), 7);
+      await locks.lock(key).using({ label: "at work" }, async () => {
+        await assert.rejects(locks.lock(key).using({ timeout: 0 }, () => {}), NotAcquired);
+      });
+      await assert.rejects(locks.lock(key).using({}), TypeError);
       assert.equal(await one.ask("EXISTS", key), 0);
       const failure = new Error("of the work");
       await assert.rejects(locks.using(key, () => Promise.reject(failure)), failure);
