@@ -150,14 +150,17 @@ export function fromSentinel(sentinel: object, client: object): Adapter {
   };
 }
 
+/** A client of ioredis or of node-redis, of any of their major versions, or an adapter. */
+export type Client = { connect(...args: never[]): unknown; duplicate(...args: never[]): unknown } | Adapter;
+
 /** The adapter of a client: one of ioredis or node-redis, or an adapter itself. */
-export function adapterOf(client: object): Adapter {
+export function adapterOf(client: Client): Adapter {
   const has = (...methods: string[]) =>
-    methods.every((name) => typeof (client as Record<string, unknown>)[name] === "function");
-  if (has("call", "nodes")) return ioRedisCluster(client as Cluster);
-  if (has("call", "duplicate")) return { connect: (onEnd) => openIoRedis(client as Redis, onEnd) };
+    methods.every((name) => typeof (client as unknown as Record<string, unknown>)[name] === "function");
+  if (has("call", "nodes")) return ioRedisCluster(client as unknown as Cluster);
+  if (has("call", "duplicate")) return { connect: (onEnd) => openIoRedis(client as unknown as Redis, onEnd) };
   if (has("getMasterNode")) throw new TypeError("pass fromSentinel(sentinel, client): see docs/node.md");
-  if (has("nodeClient")) return nodeRedisCluster(client as NodeRedisCluster);
+  if (has("nodeClient")) return nodeRedisCluster(client as unknown as NodeRedisCluster);
   if (has("sendCommand", "subscribe", "duplicate")) {
     return { connect: (onEnd) => openNodeRedis(client as NodeRedis, onEnd) };
   }

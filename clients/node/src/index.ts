@@ -1,6 +1,6 @@
 /** Locks in Redis and Valkey servers with the module dlock: https://github.com/dlock/dlock. */
 
-export { fromSentinel } from "./adapters.js";
+export { fromSentinel, type Client } from "./adapters.js";
 export type { Adapter, Address, Connection } from "./connections.js";
 export type { AcquireOptions, Settings } from "./engine.js";
 export {

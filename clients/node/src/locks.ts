@@ -1,7 +1,7 @@
 /** Locks, holds, and what is made of them. */
 
 import { CLOCK_INTERVAL, now } from "./clock.js";
-import { adapterOf } from "./adapters.js";
+import { adapterOf, type Client } from "./adapters.js";
 import type { Adapter } from "./connections.js";
 import { Engine, type AcquireOptions, type Settings } from "./engine.js";
 import { LockLost, NotAcquired, ReleaseUnknown } from "./errors.js";
@@ -270,7 +270,7 @@ export interface SemaphoreOptions extends AcquireOptions {
 export class DLock {
   readonly #engine: Engine;
 
-  constructor(client: object, settings: Settings = {}) {
+  constructor(client: Client, settings: Settings = {}) {
     this.#engine = new Engine(adapterOf(client) satisfies Adapter, settings);
   }
 

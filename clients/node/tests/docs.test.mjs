@@ -21,8 +21,8 @@ process.env.DLOCK_SERVER = SERVER;
 const noTest = Object.fromEntries(Object.entries(process.env).filter(([name]) => name !== "NODE_TEST_CONTEXT"));
 
 /** Writes a program into this folder, where the packages are. The runs for other servers write theirs here, too. */
-function write(code) {
-  const file = new URL(`./block-${Math.random().toString(36).slice(2)}.mjs`, import.meta.url);
+function write(code, kind = "mjs") {
+  const file = new URL(`./block-${Math.random().toString(36).slice(2)}.${kind}`, import.meta.url);
   writeFileSync(file, code);
   return file;
 }
@@ -123,6 +123,24 @@ test("await using", async () => {
   const { outputText } = ts.transpileModule(source, { compilerOptions: { target: "ES2022", module: "ESNext" } });
   assert.deepEqual(await run(outputText), { said: "true\nfalse\n", status: 0 });
   await server.close();
+});
+
+test("types", () => {
+  const file = write(`
+    import { Cluster, Redis } from "ioredis";
+    import { createClient, createCluster } from "redis";
+    import { DLock } from "redis-dlock";
+    for (const client of [new Redis(), new Cluster([]), createClient(), createCluster({ rootNodes: [] })]) {
+      new DLock(client);
+    }
+    // @ts-expect-error: no client
+    new DLock({ url: "redis://localhost" });
+    // @ts-expect-error: internal
+    new DLock(new Redis()).lock("k").engine;`, "mts");
+  const options = { module: ts.ModuleKind.NodeNext, target: ts.ScriptTarget.ES2022, noEmit: true, skipLibCheck: true };
+  const found = ts.getPreEmitDiagnostics(ts.createProgram([file.pathname], { ...options, strict: true }));
+  rmSync(file);
+  assert.deepEqual(found.map(({ messageText }) => messageText), []);
 });
 
 describe("redis-dlock/testing", { concurrency: 3 }, () => {
