@@ -294,16 +294,20 @@ impl Hold {
 
 /// Sends a request about each of these, some at a time, and waits for the replies.
 async fn for_each<'a, T, F: Future>(these: &'a [T], send: impl Fn(&'a T) -> F) -> Vec<F::Output> {
+    if let [only] = these {
+        // Nearly always: its future needs no place of its own.
+        return vec![send(only).await];
+    }
     let mut replies = Vec::with_capacity(these.len());
     for some in these.chunks(AT_ONCE) {
-        replies.extend(all(some.iter().map(&send).collect()).await);
+        replies.extend(all(some.iter().map(&send)).await);
     }
     replies
 }
 
 /// Drives all of these at the same time, to the end of each. Their requests share the connection, so those to one
 /// server travel together.
-pub(crate) async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+pub(crate) async fn all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut running: Vec<_> = futures.into_iter().map(|one| (Box::pin(one), None)).collect();
     std::future::poll_fn(|context| {
         let mut is_done = true;

@@ -129,7 +129,7 @@ impl Permit {
     pub fn release_all(permits: impl IntoIterator<Item = Self>) -> Result<Vec<Released>, Error> {
         let permits: Vec<Self> = permits.into_iter().collect();
         let Some(first) = permits.first() else { return Ok(Vec::new()) };
-        let releases = permits.iter().map(|permit| Holding::release(&permit.inner)).collect();
+        let releases = permits.iter().map(|permit| Holding::release(&permit.inner));
         first.background.run(all(releases))?.into_iter().collect()
     }
 }

@@ -198,7 +198,7 @@ impl Permit {
         permits: impl IntoIterator<Item = Self>,
     ) -> Result<Vec<Released>, Error> {
         let permits: Vec<Self> = permits.into_iter().collect();
-        let releases = permits.iter().map(|permit| permit.held.as_hold().release()).collect();
+        let releases = permits.iter().map(|permit| permit.held.as_hold().release());
         all(releases).await.into_iter().collect()
     }
 }

@@ -35,8 +35,8 @@ struct Tables {
     /// More than one where an owner holds a lock several times: they share the token.
     by_name: HashMap<Box<[u8]>, Vec<Weak<TrackedHold>>>,
     by_deadline: BTreeMap<TimerKey, Weak<TrackedHold>>,
-    /// Every hold whose release has not begun, also those that are lost; by address.
-    unreleased: HashMap<usize, Weak<TrackedHold>>,
+    /// Every hold whose release has not begun, also those that are lost; by the number of its timer.
+    unreleased: BTreeMap<u64, Weak<TrackedHold>>,
     added: u64,
     /// The times for which those with a deadline are bound to a connection, and how many are.
     bound: BTreeMap<Duration, usize>,
@@ -55,10 +55,11 @@ impl HoldTable {
         for name in hold.hold_ref.names() {
             tables.by_name.entry(name).or_default().push(Arc::downgrade(hold));
         }
-        tables.unreleased.insert(Arc::as_ptr(hold).addr(), Arc::downgrade(hold));
         tables.added += 1;
+        let number = tables.added;
+        tables.unreleased.insert(number, Arc::downgrade(hold));
         self.count_bound(&mut tables, None, hold.bind());
-        let timer = TimerKey { deadline: hold.deadline(), number: tables.added };
+        let timer = TimerKey { deadline: hold.deadline(), number };
         self.set_timer(tables, hold, Arc::downgrade(hold), timer);
     }
 
@@ -131,7 +132,10 @@ impl HoldTable {
 
     /// The release of the hold begins.
     pub(super) fn begin_release(&self, hold: &TrackedHold) {
-        self.tables().unreleased.remove(&std::ptr::from_ref(hold).addr());
+        let mut tables = self.tables();
+        if let Some(timer) = hold.timer() {
+            tables.unreleased.remove(&timer.number);
+        }
     }
 
     /// Every hold whose release has not begun, also those that are lost.

@@ -168,8 +168,9 @@ impl Registered<'_> {
 
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
+        let name = std::mem::take(&mut self.name);
         let mut waiting = self.waiters.waiting();
-        if let Entry::Occupied(mut same) = waiting.entry(self.name.clone()) {
+        if let Entry::Occupied(mut same) = waiting.entry(name) {
             same.get_mut().retain(|acquire| !Arc::ptr_eq(acquire, &self.acquire));
             if same.get().is_empty() {
                 same.remove();
