@@ -32,7 +32,7 @@ const QUARANTINE: Duration = Duration::from_millis(100);
 pub(crate) async fn acquire(handle: &Handle, deadline: Deadline) -> Result<Option<Hold>, Error> {
     let Handle { core, target, keys, .. } = handle;
     let server = || core.routes.server_of(keys.first()).map(|server| server.name.clone());
-    let call = admitted(handle, deadline);
+    let call = pin!(admitted(handle, deadline));
     let acquired = acquiring(Some(*target), keys.first(), server, Hold::token, call).await;
     if let Ok(Some(hold)) = &acquired {
         // In the span of the caller.

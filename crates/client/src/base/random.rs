@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 /// A unique name: 32 hexadecimal digits.
 pub(crate) fn name() -> String {
-    Uuid::new_v4().simple().to_string()
+    Uuid::new_v4().simple().encode_lower(&mut Uuid::encode_buffer()).to_owned()
 }
 
 /// From 0 to 1.

@@ -1,5 +1,6 @@
 //! Calls that block their connection, each on a dedicated one.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -218,7 +219,7 @@ impl Dedicated<'_> {
         for draft in drafts {
             pipeline.add_command(draft.command(channel).into_owned());
         }
-        let answer = self.connection.send_packed_commands(&pipeline, 0, drafts.len());
+        let answer = pin!(self.connection.send_packed_commands(&pipeline, 0, drafts.len()));
         let answer = answered(self.routes, &self.server, self.generation, block_ms, answer).await;
         // What became of this connection became of those at rest, too.
         answer.inspect_err(|_| self.server.pool.clear())

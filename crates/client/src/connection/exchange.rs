@@ -3,6 +3,7 @@
 //! A request whose answer does not come is sent again, over another connection or to another server, until its time
 //! is over. That is safe because each of them either carries a request id or has no more effect the second time.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -177,7 +178,8 @@ impl Routes {
         };
         let sent = last.insert(Sent::now_over(&live)).at;
         let answer_by = until.min(Instant::now() + self.ctx.settings.response_timeout);
-        match timeout_at(answer_by, self.answer(call.draft, &mut live, channel)).await {
+        let answer = timeout_at(answer_by, pin!(self.answer(call.draft, &mut live, channel))).await;
+        match answer {
             Ok(Ok(value)) => {
                 if live.pulse.is_refused() && call.draft.is_write() {
                     live.pulse.wrote(sent);
