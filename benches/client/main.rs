@@ -36,6 +36,7 @@ mod retry;
 #[allow(dead_code, reason = "the other bench needs more of it")]
 mod stats;
 mod strategy;
+mod turn;
 
 use dlock_testing as support;
 
@@ -73,8 +74,12 @@ impl Plan {
 type Part = (&'static str, fn(Plan) -> Vec<Table>);
 
 /// The parts, in the order of execution.
-const PARTS: [Part; 3] =
-    [("counter", counter::run), ("wait", default_wait::run), ("failover", profile::run)];
+const PARTS: [Part; 4] = [
+    ("counter", counter::run),
+    ("turn", turn::run),
+    ("wait", default_wait::run),
+    ("failover", profile::run),
+];
 
 fn main() {
     let mut plan = Plan { quick: false, threads: 0 };
