@@ -2,6 +2,9 @@
 
 import { uptime } from "node:os";
 
+/** After what the loop has read. Bound now: tests replace the timers of the process by false ones. */
+export const afterReads = globalThis.setImmediate;
+
 /** How often holds look at the clock: timers stand still while the machine is suspended. */
 export const CLOCK_INTERVAL = 250;
 

@@ -1,6 +1,6 @@
 /** Runs programs, renews holds and receives messages. */
 
-import { CLOCK_INTERVAL, now } from "./clock.js";
+import { afterReads, CLOCK_INTERVAL, now } from "./clock.js";
 import { Cluster } from "./cluster.js";
 import { Server, type Adapter, type Connection, type Sender } from "./connections.js";
 import { DLockError } from "./errors.js";
@@ -264,6 +264,7 @@ export class Engine {
     if (notice === undefined) return;
     this.#registry.onMessage(notice);
     this.#waiters.get(notice.reqid)?.wake(notice);
+    if (notice.event === "flushed") this.#wakeAll(); // a grant that was announced before may be gone
     if ((notice.event === "flushed" || notice.event === "deleted") && this.#registry.size > 0) this.#wakeAt(now());
   }
 
@@ -277,7 +278,7 @@ export class Engine {
       if (result.status === "rejected") log("left to its lease: %s", result.reason);
     }
     this.#wakeAll();
-    await new Promise((resolve) => setImmediate(resolve)); // waits leave their queues, in the background
+    await new Promise((resolve) => afterReads(resolve)); // waits leave their queues, in the background
     let timer: NodeJS.Timeout | undefined;
     const limit = new Promise((resolve) => (timer = setTimeout(resolve, this.#defaults.responseTimeout)));
     const idle = async () => {

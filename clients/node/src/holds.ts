@@ -154,7 +154,8 @@ export class Registry {
       if (hold.lease(at) < slack) {
         hold.renewAt = Infinity; // maxHold is nearly over
       } else if (hold.renewAt <= at + slack) {
-        hold.renewAt = at + Math.max(10, Math.min(1000, hold.request.lease / 10)); // if no reply comes, again then
+        const pause = Math.min(1000, hold.request.lease / 10, (hold.until - at) / 3);
+        hold.renewAt = at + Math.max(10, pause); // if no reply comes, again then
         due.push(hold);
       }
       again = Math.min(again, hold.renewAt, hold.until);

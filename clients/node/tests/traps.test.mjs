@@ -202,6 +202,30 @@ for (const kind of KINDS) {
       assert(["refused", "deleted"].includes(hold.signal.reason.reason));
     });
 
+    test("FLUSHALL right behind a grant", async () => {
+      const [own, key] = [await ownServer(), newKey()];
+      const locks = await make(kind, { port: own.port });
+      await own.ask("DLOCK.ACQUIRE", key, "x");
+      const waiting = locks.acquire(key);
+      await until(async () => (await own.waiters(key)) === 1);
+      const done = [own.ask("DLOCK.RELEASE", key, "x"), own.ask("FLUSHALL")];
+      for (const at = performance.now(); performance.now() < at + 300;); // so that both messages come in one read
+      const hold = await waiting;
+      await Promise.all(done);
+      assert.equal(await own.ask("DLOCK.CHECK", key, hold.token), 1);
+      await hold.release();
+    });
+
+    test("a grant that came as a message is claimed soon", async () => {
+      const [locks, key] = [await make(kind), newKey()];
+      const before = await locks.acquire(key);
+      const waiting = locks.acquire(key);
+      await before.release();
+      const hold = await waiting;
+      await until(() => hold.validFor() > 15_000, 3000); // before, for 10 s
+      await hold.release();
+    });
+
     test("a hold and a wait survive a restart of the server", async () => {
       const [own, key] = [await ownServer(), newKey()];
       const locks = await make(kind, { port: own.port, lease: 20_000 });
