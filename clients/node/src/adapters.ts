@@ -7,6 +7,7 @@
 import type { Cluster, Redis } from "ioredis";
 import type { createClient, createCluster, createSentinel } from "redis";
 
+import { afterReads } from "./clock.js";
 import { logged, type Adapter, type Address, type Connection } from "./connections.js";
 import type { Command } from "./requests.js";
 
@@ -53,7 +54,7 @@ async function openIoRedis(template: Redis, onEnd: OnEnd, node?: Address): Promi
         const corked = stream();
         isCorked = true;
         corked?.cork();
-        setImmediate(() => {
+        afterReads(() => {
           isCorked = false;
           corked?.uncork();
         });

@@ -1,5 +1,6 @@
 /** Connections of the client libraries: what is asked of them, and the batches that wait for replies. */
 
+import { afterReads } from "./clock.js";
 import { Disconnected, fromLibrary, ServerError } from "./errors.js";
 import { log, type Batch, type Command, type Reply } from "./requests.js";
 
@@ -41,6 +42,7 @@ class Link {
   isOver = false;
   readonly #rejects = new Set<(error: Error) => void>();
   #progressAt = 0;
+  #overdueSince = -1;
   #timer: NodeJS.Timeout | undefined;
 
   constructor(readonly connection: Connection, public limit: number, readonly onOver: (link: Link) => void) {
@@ -80,12 +82,18 @@ class Link {
   }
 
   readonly #watch = (): void => {
-    setImmediate(() => { // after a long computation timers run before replies are read
+    afterReads(() => { // after a long computation timers run before replies are read
       this.#timer = undefined;
       if (this.isOver || this.#rejects.size === 0) return;
-      const left = this.#progressAt + this.limit - performance.now();
-      if (left <= 0) this.end(new Disconnected(`no reply within ${this.limit} ms`));
-      else this.#timer = setTimeout(this.#watch, left).unref();
+      let left = this.#progressAt + this.limit - performance.now();
+      if (left <= 0 && this.#overdueSince === this.#progressAt) {
+        return this.end(new Disconnected(`no reply within ${this.limit} ms`));
+      }
+      if (left <= 0) { // before that computation the request was not written
+        this.#overdueSince = this.#progressAt;
+        left = this.limit / 10;
+      }
+      this.#timer = setTimeout(this.#watch, left).unref();
     });
   };
 
