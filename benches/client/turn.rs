@@ -94,7 +94,7 @@ fn table(
         }
     }
     let mut table = Table::new(
-        format!("{tasks} tasks that take an empty turn each"),
+        format!("Empty turns of {tasks} tasks under one lock"),
         how,
         &[
             "turns per second",

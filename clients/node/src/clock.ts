@@ -2,7 +2,7 @@
 
 import { uptime } from "node:os";
 
-/** After what the loop has read. Bound now: tests replace the timers of the process by false ones. */
+/** Calls a function after the event loop has read from its sockets. Bound here, before tests fake the timers. */
 export const afterReads = globalThis.setImmediate;
 
 /** How often holds look at the clock: timers stand still while the machine is suspended. */

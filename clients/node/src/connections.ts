@@ -86,11 +86,11 @@ class Link {
       this.#timer = undefined;
       if (this.isOver || this.#rejects.size === 0) return;
       let left = this.#progressAt + this.limit - performance.now();
-      if (left <= 0 && this.#overdueSince === this.#progressAt) {
-        return this.end(new Disconnected(`no reply within ${this.limit} ms`));
-      }
-      if (left <= 0) { // before that computation the request was not written
-        this.#overdueSince = this.#progressAt;
+      if (left <= 0) {
+        if (this.#overdueSince === this.#progressAt) {
+          return this.end(new Disconnected(`no reply within ${this.limit} ms`));
+        }
+        this.#overdueSince = this.#progressAt; // that computation may have kept the request from being written
         left = this.limit / 10;
       }
       this.#timer = setTimeout(this.#watch, left).unref();

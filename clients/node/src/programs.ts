@@ -108,7 +108,7 @@ class Attempt {
     if (event !== "granted" || copies > 1 || !request.isOwnName || settings.replicas.wanted > 0) return undefined;
     const lasts = Math.min(settings.queue, LEAST_CLAIM);
     const state = new HoldState(request, request.target.grants(token), asked, maxHold, lasts, now());
-    state.renewAt = Math.min(state.renewAt, now() + Math.min(lasts, request.lease) / 10); // it lasts for longer then
+    state.renewAt = Math.min(state.renewAt, now() + Math.min(lasts, request.lease) / 10); // from then on: its lease
     return state.until - now() >= lasts / 3 ? state : undefined;
   }
 

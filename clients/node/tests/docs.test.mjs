@@ -27,6 +27,7 @@ function write(code, kind = "mjs") {
   return file;
 }
 
+/** Runs a program: what it said, and its exit status. */
 async function run(code, environment = noTest) {
   const file = write(code);
   const child = spawn(process.execPath, [file.pathname], { env: environment, stdio: ["ignore", "pipe", "pipe"] });

@@ -216,6 +216,17 @@ for (const kind of KINDS) {
       await hold.release();
     });
 
+    test("a long computation behind a request", async () => {
+      const [locks, key] = [await make(kind, { responseTimeout: 300 }), newKey()];
+      await (await locks.acquire(key)).release();
+      const asked = locks.lock(key).tryAcquire();
+      for (let turn = 0; turn < 5; turn += 1) await null; // until the request is with the library
+      for (const at = performance.now(); performance.now() < at + 400;);
+      const hold = await asked;
+      hold.check();
+      await hold.release();
+    });
+
     test("a grant that came as a message is claimed soon", async () => {
       const [locks, key] = [await make(kind), newKey()];
       const before = await locks.acquire(key);
