@@ -145,7 +145,9 @@ impl Step<'_> {
         };
         *counter += 1;
         self.fx.note(self.key, event);
-        if let Some((message, subject)) = message.zip(subject(id, &hold)) {
+        if let Some(message) = message
+            && let Some(subject) = subject(id, &hold)
+        {
             self.fx.message(message, self.key, subject);
         }
         if end == End::Unclaimed
