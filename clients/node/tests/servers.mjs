@@ -56,7 +56,7 @@ export class Server {
     server.port = port ?? (await freePort());
     server.folder = mkdtempSync(join(tmpdir(), "dlock-node-"));
     server.words = words ?? [...(module ? ["--loadmodule", MODULE] : []), "--port", `${server.port}`, "--save", "",
-      "--dir", server.folder, "--bind", "127.0.0.1", ...options];
+      "--dir", server.folder, "--bind", "127.0.0.1", "--appendfsync", "always", ...options];
     await server.start();
     return server;
   }

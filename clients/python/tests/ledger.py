@@ -254,7 +254,7 @@ class Workers:
 
 
 def test_no_turns_overlap_while_a_server_restarts():
-    server = Server("--appendonly", "yes", "--appendfsync", "everysec")
+    server = Server("--appendonly", "yes")
     proxy = Proxy(server.port)
     workers = Workers(f"redis:{proxy.port}")
     cuts = restarts = 0

@@ -50,7 +50,7 @@ class Server:
         self.port = port or free_port()
         self.folder = tempfile.mkdtemp(prefix="dlock-python-")
         self._command = [SERVER, *(["--loadmodule", MODULE] if module else []), "--port", str(self.port), "--save", "",
-                         "--dir", self.folder, "--bind", "127.0.0.1", *options]
+                         "--dir", self.folder, "--bind", "127.0.0.1", "--appendfsync", "always", *options]
         self.start()
 
     def start(self) -> None:

@@ -190,6 +190,8 @@ impl Server {
             ("daemonize", "no"),
             ("save", "\"\""),
             ("appendonly", "no"),
+            // With `everysec` it answers before it writes while it waits for the disk, and a kill loses that.
+            ("appendfsync", "always"),
             ("maxclients", "15000"),
             ("enable-debug-command", "yes"),
             ("enable-module-command", "yes"),
