@@ -28,7 +28,7 @@ impl Alarm {
         }
         SET.store(at_us, Ordering::Relaxed);
         arm(libc::timespec {
-            tv_sec: libc::time_t::try_from(at_us / 1_000_000).unwrap_or(libc::time_t::MAX),
+            tv_sec: i64::try_from(at_us / 1_000_000).unwrap_or(i64::MAX),
             tv_nsec: libc::c_long::try_from(at_us % 1_000_000 * 1_000).unwrap_or(0),
         });
     }

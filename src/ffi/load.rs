@@ -79,6 +79,10 @@ fn start(ctx: Ctx<'_>, args: &Args<'_>) -> Result<Host, String> {
         let missing = missing.join(", ");
         return Err(format!("this server is older than Redis 7.0, it lacks {missing}"));
     }
+    if !memory_is_aligned() {
+        return Err("the memory of this server is aligned to 8 bytes, and dlock needs 16: build the server with jemalloc"
+            .to_owned());
+    }
     ctx::open_log(ctx);
     let host = host::detect(ctx);
     datatype::register(ctx)?;
@@ -100,6 +104,19 @@ fn start(ctx: Ctx<'_>, args: &Args<'_>) -> Result<Host, String> {
         ));
     }
     Ok(host)
+}
+
+/// Whether memory of the server is aligned as the tables of Rust need it. It is not if the server keeps the size of
+/// each piece in front of it: without jemalloc, with a C library other than glibc, such as musl.
+fn memory_is_aligned() -> bool {
+    const ALIGNMENT: usize = 16;
+    // SAFETY: `missing` is empty. Nothing reads the memory.
+    unsafe {
+        let memory = api!(RedisModule_Alloc(ALIGNMENT));
+        let is_aligned = memory.addr().is_multiple_of(ALIGNMENT);
+        api!(RedisModule_Free(memory));
+        is_aligned
+    }
 }
 
 macro_rules! required {

@@ -8,10 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 static MAIN: AtomicUsize = AtomicUsize::new(0);
 
 #[inline]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "a C long with glibc, a pointer with musl: never more bits than a pointer"
+)]
 fn current() -> usize {
     // SAFETY: always sound; returns the caller's own handle, which is never 0.
-    let handle = unsafe { libc::pthread_self() };
-    usize::try_from(handle).unwrap_or(usize::MAX)
+    unsafe { libc::pthread_self() as usize }
 }
 
 /// Declares the calling thread the main thread. Called once, by loading.
