@@ -203,6 +203,7 @@ export class Registry {
       hold.refusalReason = event; // or its slot moved: the server is asked
       hold.renewAt = 0;
     } else if (event === "expired" || event === "broken" || event === "disconnected") {
+      if (event === "expired") hold.reason(); // at the end of maxHold, if the message comes before the timer
       hold.lose(event);
     }
   }

@@ -100,6 +100,21 @@ for (const kind of KINDS) {
   });
 }
 
+test("the end of maxHold has its reason, also if the message of the server comes before the timer", async () => {
+  const { HoldState, Registry } = await import("../dist/esm/holds.js");
+  const { now } = await import("../dist/esm/clock.js");
+  const request = { lease: 8000, reqid: "r", owner: "o", target: { family: "DLOCK", mode: "" } };
+  const heard = (maxHold, event) => {
+    const [holds, hold] = [new Registry(), new HoldState(request, [{ key: "k", token: 7 }], now() - 9000, maxHold)];
+    holds.add(hold);
+    holds.onMessage({ event, token: "7", reqid: "r" });
+    return hold.reason();
+  };
+  assert.equal(heard(6000, "expired"), "max-hold");
+  assert.equal(heard(20_000, "expired"), "expired");
+  assert.equal(heard(6000, "broken"), "broken");
+});
+
 describe("the clients that were complained of", () => {
   test("node-redlock#185, #309: one error for both, and a release that is repeated", async () => {
     const proxy = await newProxy();

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import redis
 from servers import Proxy
 
 from redis_dlock import LockLost, NotAcquired
+from redis_dlock._clock import now
+from redis_dlock._holds import HoldState, Registry
+from redis_dlock._requests import Grant, Message
 
 redis_lock = None
 try:
@@ -134,6 +138,17 @@ async def test_a_lost_lock_is_not_acquired_again_in_silence(make, server, key):
     await api.until(lambda: time.monotonic() - ended > 0.4)
     assert not server.client.exists(key)
     assert hold.token == token and hold.lost.is_set()
+
+
+@pytest.mark.parametrize(("max_hold", "event", "reason"), [
+    (6.0, "expired", "max_hold"), (20.0, "expired", "expired"), (6.0, "broken", "broken")])
+def test_the_end_of_max_hold_has_its_reason_also_if_the_message_comes_first(max_hold, event, reason):
+    target = SimpleNamespace(family="DLOCK", mode="")
+    request = SimpleNamespace(lease=8.0, reqid="r", owner="o", target=target)
+    holds, hold = Registry(), HoldState(request, (Grant("k", 7),), now() - 9, max_hold)
+    holds.add(hold)
+    holds.on_message(Message(event, "7", "r"))
+    assert hold.reason() == reason
 
 
 async def test_max_hold_limits_the_renewal(make, server, key):

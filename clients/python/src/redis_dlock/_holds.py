@@ -180,4 +180,6 @@ class Registry:
             if message.event == "deleted":  # or its slot moved: the server is asked
                 hold.refusal_reason, hold.renew_at = message.event, 0.0
             else:
+                if message.event == "expired":
+                    hold.reason()  # at the end of max_hold, if the message comes before the timer
                 hold.lose(message.event)
