@@ -54,6 +54,9 @@ const FLOOR: u8 = 8;
 /// In the second byte, alone, from level 2 on: what the server could not read follows. It belongs to no key.
 const MARK: u8 = 16;
 
+/// Length of a request in a step without its strings, as a rule: what it did, its scope, and three lengths.
+const SPENT_REST: usize = 8;
+
 /// The requests that a step carried out or rolled back, besides those that its holds know.
 #[derive(Debug, Default)]
 pub struct SpentStep {
@@ -70,6 +73,7 @@ impl SpentStep {
     /// Adds one; without a use it was rolled back.
     pub fn push(&mut self, request: RequestKey<'_>, what: Option<Use>) {
         let start = self.bytes.len();
+        self.bytes.reserve(request.owner.len() + request.id.len() + SPENT_REST);
         match output::write_spent(request, what, &mut self.bytes) {
             Ok(()) => self.count += 1,
             // Neither the output nor these types can fail.

@@ -2,7 +2,7 @@
 //!
 //! Everything here is about text on the wire; nothing here knows what a lock is. One table of
 //! commands feeds registration, parsing, `COMMAND DOCS`, the client and the reference page, and
-//! the tests of this crate hold them together. The crate is `no_std`, has no dependencies and
+//! the tests of this crate hold them together. The crate is `no_std`, depends on itoa alone, and
 //! never reads a clock.
 //!
 //! | module | contents |

@@ -84,13 +84,13 @@ impl<'a> Message<'a> {
     pub fn write(&self) -> Vec<u8> {
         match *self {
             Self::Hold { event, db, id, owner, reqid, key } => {
-                let (event, db) = (event.as_str().as_bytes(), alloc::format!("{db}"));
-                let owner_length = alloc::format!("{}", owner.len());
-                let reqid_length = alloc::format!("{}", reqid.len());
+                let [mut one, mut two, mut three] = [itoa::Buffer::new(); 3];
+                let (db, owner_length) = (one.format(db), two.format(owner.len()));
+                let (event, reqid_length) = (event.as_str(), three.format(reqid.len()));
+                let (event, db) = (event.as_bytes(), db.as_bytes());
                 let (owner_length, reqid_length) =
                     (owner_length.as_bytes(), reqid_length.as_bytes());
-                [event, db.as_bytes(), id, owner_length, owner, reqid_length, reqid, key]
-                    .join(&b' ')
+                [event, db, id, owner_length, owner, reqid_length, reqid, key].join(&b' ')
             }
             Self::Flushed { db } => alloc::format!("flushed {db}").into_bytes(),
         }

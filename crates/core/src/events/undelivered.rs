@@ -106,7 +106,7 @@ impl Step<'_> {
         // The same result as for an entry that had no connection when it was granted.
         let hold_ref = self.tables.leases.hold_ref(resource.key_id, id);
         let end = self.lease + claim_ms;
-        let told = resource.change_hold(id, |hold| {
+        resource.change_hold(id, |hold| {
             self.tables.connections.unbind_hold(hold_ref, hold);
             let extras = hold.extras_mut();
             extras.unclaimed = Some(Unclaimed { client: NO_CLIENT, claim_ms });
@@ -115,12 +115,11 @@ impl Step<'_> {
                 binding.is_shortened = false;
             }
             hold.deadline = end;
-            crate::ports::subject::subject(id, hold)
+            if let Some(subject) = crate::ports::subject::subject(id, hold) {
+                self.fx.message(Event::Granted, self.key, subject);
+            }
         });
         self.dirty = true;
-        if let Some(subject) = told.flatten() {
-            self.fx.message(Event::Granted, self.key, subject);
-        }
     }
 
     /// Puts a queue entry back where it was before its grant, now without a connection. Not if the owner has asked

@@ -139,19 +139,27 @@ pub struct Message {
     pub text: Vec<u8>,
 }
 
-/// The subject of messages about a hold, and their channel.
+/// The subject of messages about a hold or a place, and their channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Subject {
+pub(crate) struct Subject<'a> {
     /// Name of the channel.
     pub channel: Vec<u8>,
     /// Messages go to the shard only (sharded pub/sub).
     pub is_sharded: bool,
-    /// Fencing token or permit id.
-    pub id: String,
-    /// The owner of the hold.
-    pub owner: Vec<u8>,
+    /// What messages call it.
+    pub id: SubjectId,
+    /// The owner.
+    pub owner: &'a [u8],
     /// Id of the request that asked for messages; empty if it had none.
-    pub reqid: Vec<u8>,
+    pub reqid: &'a [u8],
+}
+
+/// The id of a hold or a place in messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SubjectId {
+    /// A fencing token; 0 for a place.
+    Token(u64),
+    Permit(PermitId),
 }
 
 /// Everything the shell has to do after an operation, in the order of the fields. One value is reused, so that an
@@ -245,16 +253,20 @@ impl Effects {
     }
 
     /// Adds a message about a hold.
-    pub(crate) fn message(&mut self, event: message::Event, key: Key<'_>, subject: Subject) {
+    pub(crate) fn message(&mut self, event: message::Event, key: Key<'_>, subject: Subject<'_>) {
         let Subject { channel, is_sharded, id, owner, reqid } = subject;
-        let text = message::Message::Hold {
-            event,
-            db: key.db,
-            id: id.as_bytes(),
-            owner: &owner,
-            reqid: &reqid,
-            key: key.name,
+        let (mut digits, permit);
+        let id = match id {
+            SubjectId::Token(token) => {
+                digits = itoa::Buffer::new();
+                digits.format(token).as_bytes()
+            }
+            SubjectId::Permit(id) => {
+                permit = dlock_wire::permit::text(&id);
+                &permit[..]
+            }
         };
+        let text = message::Message::Hold { event, db: key.db, id, owner, reqid, key: key.name };
         self.messages.push(Message { channel, is_sharded, text: text.write() });
     }
 

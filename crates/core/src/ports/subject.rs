@@ -1,31 +1,26 @@
 //! Whom and what messages about a hold are about.
 
 use crate::base::ids::HoldId;
-use crate::ports::effects::Subject;
+use crate::ports::effects::{Subject, SubjectId};
 use crate::value::hold::{Hold, Notify};
-use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::Range;
 
-/// The id of a hold in messages: the fencing token, or the permit id.
-fn id_text(id: HoldId, token: u64) -> String {
-    if token > 0 {
-        return alloc::format!("{token}");
-    }
-    let text = dlock_wire::permit::text(&id.to_be_bytes());
-    // These are always hexadecimal digits and dashes.
-    core::str::from_utf8(&text).unwrap_or_default().into()
+/// The id of a hold in messages.
+fn subject_id(id: HoldId, token: u64) -> SubjectId {
+    if token > 0 { SubjectId::Token(token) } else { SubjectId::Permit(id.to_be_bytes()) }
 }
 
 /// The subject of messages about a hold, and their channel; `None` if it sends none.
-pub(crate) fn subject(id: HoldId, hold: &Hold) -> Option<Subject> {
+pub(crate) fn subject(id: HoldId, hold: &Hold) -> Option<Subject<'_>> {
     let extras = hold.extras.as_ref()?;
     let reqid = extras.notify_request.as_deref();
     Some(Subject {
         channel: hold.channel()?,
         is_sharded: matches!(extras.notify, Notify::Sharded(_)),
-        id: id_text(id, hold.token),
-        owner: hold.owner.to_vec(),
-        reqid: reqid.unwrap_or_default().to_vec(),
+        id: subject_id(id, hold.token),
+        owner: &hold.owner,
+        reqid: reqid.unwrap_or_default(),
     })
 }
 
@@ -63,27 +58,25 @@ impl Subjects {
         Some(*bytes)
     }
 
-    fn take_part(&mut self) -> Option<Vec<u8>> {
+    fn take_part(&mut self) -> Option<Range<usize>> {
         let len = usize::from_le_bytes(self.take()?);
-        let part = self.bytes.get(self.next..self.next + len)?.to_vec();
+        let part = self.next..self.next + len;
         self.next += len;
         Some(part)
     }
-}
 
-impl Iterator for Subjects {
-    type Item = Subject;
-
-    fn next(&mut self) -> Option<Subject> {
+    /// The next one.
+    pub fn pop(&mut self) -> Option<Subject<'_>> {
         let [is_sharded] = self.take()?;
         let token = u64::from_le_bytes(self.take()?);
         let id = HoldId::from_be_bytes(self.take()?);
+        let [channel, owner, reqid] = [self.take_part()?, self.take_part()?, self.take_part()?];
         Some(Subject {
             is_sharded: is_sharded != 0,
-            id: id_text(id, token),
-            channel: self.take_part()?,
-            owner: self.take_part()?,
-            reqid: self.take_part()?,
+            id: subject_id(id, token),
+            channel: self.bytes.get(channel)?.to_vec(),
+            owner: self.bytes.get(owner)?,
+            reqid: self.bytes.get(reqid)?,
         })
     }
 }

@@ -38,7 +38,8 @@ fn tell_some(tables: &Tables, fx: &mut Effects, deleted: &mut Deleted) -> bool {
     let key = Key { db: deleted.db, name: &deleted.name };
     let is_primary = tables.regime.is_primary();
     if is_primary {
-        for subject in deleted.subjects.by_ref().take(AT_ONCE.min(tables.wide_at_once)) {
+        for _ in 0..AT_ONCE.min(tables.wide_at_once) {
+            let Some(subject) = deleted.subjects.pop() else { break };
             fx.message(Message::Deleted, key, subject);
         }
     }

@@ -5,7 +5,7 @@ use crate::base::key::Key;
 use crate::base::kind::Kind;
 use crate::base::time::Instant;
 use crate::ports::answers::quoted;
-use crate::ports::effects::{Answer, Effects, Event, Outcome, Subject};
+use crate::ports::effects::{Answer, Effects, Event, Outcome, Subject, SubjectId};
 use crate::step::Step;
 use crate::step::terms::Terms;
 use crate::tables::Tables;
@@ -184,13 +184,13 @@ impl Tables {
 }
 
 /// The subject of a message about a wait that ends without a blocked call and without a grant.
-pub(crate) fn place_subject(place: &QueueEntry) -> Option<Subject> {
+pub(crate) fn place_subject(place: &QueueEntry) -> Option<Subject<'_>> {
     Some(Subject {
         channel: channel(&place.ask.notify, &place.owner)?,
         is_sharded: matches!(place.ask.notify, Notify::Sharded(_)),
-        id: "0".into(),
-        owner: place.owner.to_vec(),
-        reqid: place.ask.request.as_deref().unwrap_or_default().to_vec(),
+        id: SubjectId::Token(0),
+        owner: &place.owner,
+        reqid: place.ask.request.as_deref().unwrap_or_default(),
     })
 }
 

@@ -178,6 +178,7 @@ impl Requests {
         }
         // Request ids have at most 64 bytes, so their length fits; a longer one is not an id.
         let Ok(len) = u8::try_from(id.len()) else { return };
+        self.0.reserve(1 + id.len());
         self.0.push(match did {
             Did::Unknown => len,
             Did::Acquire => TOLD | (len - 1),
