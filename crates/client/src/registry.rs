@@ -100,8 +100,9 @@ impl Registry {
         terms: LeaseTerms,
         deadline: Moment,
         pulse: &Arc<Pulse>,
+        release_id: String,
     ) -> Arc<TrackedHold> {
-        let hold = TrackedHold::new(hold_ref, terms, deadline, pulse.clone());
+        let hold = TrackedHold::new(hold_ref, terms, deadline, pulse.clone(), release_id);
         self.holds.add(&hold);
         if !terms.own_name {
             self.share_binding(&hold, pulse);

@@ -291,7 +291,9 @@ impl PendingAcquire {
         let deadline = grant.sent.at.after(certain(grant.lasts));
         let Grant { hold, sent, .. } = grant;
         let pulse = sent.over.clone().unwrap_or_else(|| Pulse::new(0, sent.at));
-        let tracked = self.core.registry.track(hold, terms, deadline, &pulse);
+        // New, and as secret as the id of the acquire; random bytes of the kernel would cost more.
+        let release_id = [&self.reqid, "r"].concat();
+        let tracked = self.core.registry.track(hold, terms, deadline, &pulse, release_id);
         let hold = Hold::new(self.core.clone(), tracked);
         if self.is_stray.load(Ordering::Relaxed) && hold.tracked.bind().is_some() {
             hold.stray(terms.lease, sent.at);

@@ -246,7 +246,7 @@ mod tests {
             own_name: true,
         };
         let at = |second| Moment::from_nanos(second * SECOND);
-        let hold = TrackedHold::new(hold_ref, terms, at(second), Pulse::new(1, at(0)));
+        let hold = TrackedHold::new(hold_ref, terms, at(second), Pulse::new(1, at(0)), "r".into());
         table.add(&hold);
         hold
     }

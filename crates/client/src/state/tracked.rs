@@ -24,7 +24,7 @@ pub(crate) struct TrackedHold {
     /// Never locked while the registry is called, which locks it.
     state: Mutex<State>,
     /// The request id of its release, however often that is sent.
-    release_id: OnceLock<String>,
+    release_id: String,
     /// The work under it is done: its release says so.
     is_done: AtomicBool,
     lost: watch::Sender<Option<Lost>>,
@@ -117,12 +117,13 @@ impl TrackedHold {
         terms: LeaseTerms,
         deadline: Moment,
         pulse: Arc<Pulse>,
+        release_id: String,
     ) -> Arc<Self> {
         let hold = HoldState::new(terms, Moment::now(), deadline);
         Arc::new(Self {
             hold_ref,
             state: Mutex::new(State { hold, pulse }),
-            release_id: OnceLock::new(),
+            release_id,
             is_done: AtomicBool::new(false),
             lost: watch::Sender::new(None),
             lost_keys: OnceLock::new(),
@@ -187,7 +188,7 @@ impl TrackedHold {
 
     /// The request id of its release, however often that is sent.
     pub(crate) fn release_id(&self) -> &[u8] {
-        self.release_id.get_or_init(crate::base::random::name).as_bytes()
+        self.release_id.as_bytes()
     }
 
     /// It is lost, because these of its keys are.
