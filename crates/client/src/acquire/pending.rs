@@ -241,7 +241,9 @@ impl PendingAcquire {
 
     /// Releases a grant that does not count. What is left of that goes on in the background.
     pub(super) async fn unconfirmed(&self, error: Error) -> Error {
-        let _ = timeout(LEAVE_WITHIN, self.cancel_and_release()).await;
+        if let Ok(Ok(())) = timeout(LEAVE_WITHIN, self.cancel_and_release()).await {
+            self.may_remain.store(false, Ordering::Relaxed);
+        }
         error.of_key(self.key())
     }
 

@@ -133,6 +133,21 @@ async fn grants_wait_for_the_replicas_that_the_test_has() {
     let _ = lock.acquire().await.unwrap().release().await.unwrap();
 }
 
+/// A second release would end the hold of the other guard.
+#[tokio::test(start_paused = true)]
+async fn a_reentry_that_replicas_do_not_confirm_is_released_once() {
+    let (server, client) = start().await;
+    let lock = client.lock("k").owner("me");
+    let guard = lock.acquire().await.unwrap();
+    let reentry = lock.replicas(1, Duration::from_secs(1));
+    let error = reentry.acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Replicas { acknowledged: 0, wanted: 1 });
+    sleep(Duration::from_mins(1)).await;
+    let other = server.client().await.unwrap();
+    assert!(other.lock("k").try_acquire().await.unwrap().is_none());
+    assert_eq!(guard.release().await.unwrap(), Released::Remaining(0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_hold_lasts_as_long_as_replicas_confirm_it() {
     let server = FakeServer::start();
