@@ -49,6 +49,14 @@ export async function freePort() {
   }
 }
 
+const running = new Set();
+const endAll = () => running.forEach((server) => {
+  server.process.kill("SIGKILL");
+  rmSync(server.folder, { recursive: true, force: true });
+});
+process.once("exit", endAll);
+process.once("SIGTERM", () => process.exit(143)); // so the runner ends a file that hangs
+
 /** A server that can be stopped, killed and started again with its data. */
 export class Server {
   static async start(options = [], { module = true, port, words } = {}) {
@@ -57,6 +65,7 @@ export class Server {
     server.folder = mkdtempSync(join(tmpdir(), "dlock-node-"));
     server.words = words ?? [...(module ? ["--loadmodule", MODULE] : []), "--port", `${server.port}`, "--save", "",
       "--dir", server.folder, "--bind", "127.0.0.1", "--appendfsync", "always", ...options];
+    running.add(server);
     await server.start();
     return server;
   }
@@ -112,6 +121,7 @@ export class Server {
     this.client.disconnect();
     this.process.kill("SIGKILL");
     await this.ended;
+    running.delete(this);
     rmSync(this.folder, { recursive: true, force: true });
   }
 }
