@@ -50,7 +50,7 @@ for (const kind of KINDS) {
       const thrown = [];
       const note = (error) => thrown.push(error);
       process.on("unhandledRejection", note).on("uncaughtException", note);
-      const [locks, key] = [await make(kind, { port: proxy.port, lease: 1000 }), newKey()];
+      const [locks, key] = [await make(kind, { port: proxy.port, lease: 3000 }), newKey()];
       const hold = await locks.acquire(key);
       proxy.holdBack = "DLOCK.RENEW";
       await until(() => proxy.cuts >= 2);

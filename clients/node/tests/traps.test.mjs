@@ -104,7 +104,7 @@ for (const kind of KINDS) {
       await (await locks.acquire(newKey())).release();
       proxy.requests = "";
       proxy.cutAfter = "DLOCK.ACQUIRE";
-      const waiting = locks.acquire(key, { lease: 500 });
+      const waiting = locks.acquire(key, { lease: 2000 });
       await until(() => proxy.cuts === 1);
       proxy.holdBack = "DLOCK.ACQUIRE";
       await until(async () => (await one.ask("EXISTS", key)) === 0);
