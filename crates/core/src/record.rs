@@ -54,7 +54,7 @@ const FLOOR: u8 = 8;
 /// In the second byte, alone, from level 2 on: what the server could not read follows. It belongs to no key.
 const MARK: u8 = 16;
 
-/// Length of a request in a step without its strings, as a rule: what it did, its scope, and three lengths.
+/// Length of a request in a step without its strings, as a rule: what it did, its scope, and two lengths.
 const SPENT_REST: usize = 8;
 
 /// The requests that a step carried out or rolled back, besides those that its holds know.
