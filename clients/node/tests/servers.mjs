@@ -50,12 +50,13 @@ export async function freePort() {
 }
 
 const running = new Set();
-const endAll = () => running.forEach((server) => {
-  server.process.kill("SIGKILL");
-  rmSync(server.folder, { recursive: true, force: true });
+process.once("exit", () => {
+  for (const server of running) {
+    server.process.kill("SIGKILL");
+    rmSync(server.folder, { recursive: true, force: true });
+  }
 });
-process.once("exit", endAll);
-process.once("SIGTERM", () => process.exit(143)); // so the runner ends a file that hangs
+process.once("SIGTERM", () => process.exit(143)); // the runner sends it to a file that hangs
 
 /** A server that can be stopped, killed and started again with its data. */
 export class Server {
