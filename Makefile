@@ -100,7 +100,7 @@ upgrade: test-deps ## Upgrade servers from modules of earlier commits, under loa
 	$(CARGO) build --package dlock --lib --profile checked
 	$(CARGO) test --package dlock --test upgrade -- --ignored --nocapture --test-threads=1
 
-matrix: test-deps ## Run the tests of module, client and command against Redis 7.0, 8.0, 8.2 and Valkey 8.0, 9.1
+matrix: test-deps ## Run the tests of module, client and command against Redis 7.0, 7.2, 7.4, 8.0, 8.2, 8.6, Valkey 8.0, 9.1
 	@scripts/matrix
 
 # Its packages come from PyPI and npm, so this is no part of `check`.

@@ -10,10 +10,13 @@ pub enum Server {
 }
 
 /// The servers of `make matrix`: product, major and minor version.
-pub const TRIED: [(Server, u32, u32); 5] = [
+pub const TRIED: [(Server, u32, u32); 8] = [
     (Server::Redis, 7, 0),
+    (Server::Redis, 7, 2),
+    (Server::Redis, 7, 4),
     (Server::Redis, 8, 0),
     (Server::Redis, 8, 2),
+    (Server::Redis, 8, 6),
     (Server::Valkey, 8, 0),
     (Server::Valkey, 9, 1),
 ];

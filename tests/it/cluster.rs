@@ -226,6 +226,27 @@ fn a_slot_with_locks_is_not_moved_as_a_whole() {
     scene.play_out(token);
 }
 
+/// From version 8.4 on, Redis moves whole slots and asks no module.
+#[test]
+fn a_slot_that_redis_moves_as_a_whole_takes_its_locks_along() {
+    if !Kind::of_binary().at_least((8, 4), (99, 0)) {
+        return;
+    }
+    let one = Server::with(&[]).cluster().start();
+    let two = one.join(Server::with(&[]));
+    let slot = one.slot("k").to_string();
+    let mut scene = Scene::set(&one, "k");
+    let task = two.cmd(&["CLUSTER", "MIGRATION", "IMPORT", &slot, &slot]).text();
+    let status = ["CLUSTER", "MIGRATION", "STATUS", "ID", &task];
+    wait_until("the end of the move", || two.cmd(&status).show().contains("completed"));
+    assert_sent_away(&mut [&mut scene.first, &mut scene.last]);
+    assert!(scene.first.cmd(&["DLOCK.ACQUIRE", "k", "first"]).error().starts_with("MOVED "));
+    assert_eq!(two.cmd(&args!["DLOCK.CHECK", "k", scene.token]).int(), 1);
+    assert!(two.cmd(&["DLOCK.INFO", "k"]).field("ttl-ms").int() > 50_000);
+    assert_eq!(two.cmd(&["DLOCK.RELEASE", "k", "h"]).int(), 0);
+    two.left_over_check();
+}
+
 /// While a slot moves, the new node grants the keys that the old node does not have. So the old node does not hand
 /// off a missing key, although it has a waiter.
 #[test]

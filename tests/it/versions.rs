@@ -13,13 +13,15 @@ use tried::Server::{Redis, Valkey};
 fn only_minor_versions_that_the_tests_run_on_are_tried() {
     for (server, major, minor, is_tried) in [
         (Redis, 7, 0, true),
+        (Redis, 7, 2, true),
+        (Redis, 7, 4, true),
         (Redis, 8, 0, true),
         (Redis, 8, 2, true),
+        (Redis, 8, 6, true),
         (Valkey, 8, 0, true),
         (Valkey, 9, 1, true),
         // Between two tried ones, later ones, release candidates of 8.0, and a development build.
-        (Redis, 7, 2, false),
-        (Redis, 7, 4, false),
+        (Redis, 7, 3, false),
         (Redis, 8, 1, false),
         (Redis, 8, 4, false),
         (Redis, 9, 0, false),
