@@ -72,7 +72,9 @@ async fn a_flush_of_one_node_loses_the_holds_of_that_node() {
         guards.push(client.lock(key).acquire().await.unwrap());
     }
     nodes.all()[0].cmd(&["FLUSHALL"]).ok();
-    assert_eq!(within("lost()", guards[0].lost()).await, Lost::Flushed);
+    let lost = within("lost()", guards[0].lost()).await;
+    // A renewal that was on its way is refused before the message of the flush comes.
+    assert!(matches!(lost, Lost::Flushed | Lost::Refused), "{lost:?}");
     tokio::time::sleep(Duration::from_millis(100)).await;
     for guard in &guards[1..] {
         assert_eq!(guard.lost_now(), None);

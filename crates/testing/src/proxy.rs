@@ -350,7 +350,13 @@ impl Drop for Proxy {
 
 #[track_caller]
 fn listen(port: u16) -> TcpListener {
-    let listener = TcpListener::bind(("127.0.0.1", port)).expect("a port that was free");
+    let mut listener = None;
+    // A listener that was closed stays open until the thread that polls it has noticed.
+    wait_until("the port to be free", || {
+        listener = TcpListener::bind(("127.0.0.1", port)).ok();
+        listener.is_some()
+    });
+    let listener = listener.expect("a listener");
     listener.set_nonblocking(true).expect("a socket option");
     listener
 }
