@@ -60,7 +60,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     // Its build takes a minute, which would count as time of the first world.
-    dlock_testing::module_path(dlock_testing::Profile::Checked);
+    dlock_testing::module_path(dlock_testing::Profile::Dev);
     let mut is_fine = true;
     for kind in Kind::ALL.into_iter().filter(wanted) {
         is_fine &= Run::new(kind, seed, from).go(seconds);

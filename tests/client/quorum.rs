@@ -1,4 +1,4 @@
-//! The quorum lock on real servers. The model test (`crates/client/tests/quorum_model`) shows that its algorithm is
+//! The quorum lock on real servers. The model test (`crates/models`) shows that its algorithm is
 //! correct for every order of events; these tests show that the client and the servers match the model.
 
 use std::sync::{

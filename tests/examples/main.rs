@@ -135,11 +135,9 @@ fn run(example: &str) -> String {
 fn built() -> &'static HashMap<String, PathBuf> {
     static BUILT: OnceLock<HashMap<String, PathBuf>> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         // Those that the Makefile builds the tests with: nothing is built twice.
         let features = std::env::var("DLOCK_TEST_FEATURES").unwrap_or_default();
-        let output = Command::new(cargo)
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
+        let output = dlock_testing::cargo()
             .args(["build", "--workspace", "--examples", "--features", &features])
             .arg("--message-format=json-render-diagnostics")
             .stdin(Stdio::null())

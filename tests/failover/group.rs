@@ -254,7 +254,7 @@ fn server_settings(net: &Net, plan: &Plan, setup: usize, node: Node) -> String {
         World::Cluster => format!("{CLUSTER}cluster-announce-ip {}", net.address(node)),
         _ => String::new(),
     };
-    let module = module_path(Profile::Checked).display();
+    let module = module_path(Profile::Dev).display();
     let Plan { replicas, quarantine_ms, .. } = plan;
     format!(
         "port {SERVER_PORT}\n\

@@ -181,7 +181,7 @@ fn main() -> ExitCode {
     net::delete_leftovers();
     end_at_ctrl_c();
     // Its build takes a minute, which would count as time of the run.
-    dlock_testing::module_path(dlock_testing::Profile::Checked);
+    dlock_testing::module_path(dlock_testing::Profile::Dev);
     let (found, is_complete) = run(&plan, setups);
     report::print(&found);
     let has = |rule| found.of(rule).next().is_some();

@@ -9,12 +9,6 @@
     clippy::unwrap_used
 )]
 
-#[path = "../../benches/bench/meter.rs"]
-mod meter;
-#[allow(clippy::cast_precision_loss, reason = "numbers to be shown with three digits")]
-#[path = "../../benches/bench/sweep/mod.rs"]
-mod sweep;
-
 mod bad_input;
 mod bind;
 mod cluster;
@@ -43,7 +37,6 @@ mod families_restart;
 mod families_specimens;
 mod gate;
 mod handles;
-mod harm;
 mod harness;
 mod hostile;
 mod keyspace;
@@ -59,7 +52,6 @@ mod lost_waiters;
 mod messages;
 mod moves;
 mod multi;
-mod outliers;
 mod pause;
 mod places;
 mod queue;
@@ -92,7 +84,6 @@ mod tidy;
 mod time;
 mod token;
 mod versions;
-mod walks;
 mod workload;
 
 use dlock_testing as support;

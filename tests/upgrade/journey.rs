@@ -35,7 +35,7 @@ struct Run {
 
 /// Upgrade, downgrade, upgrade, level 2, restarts and a failover there. Each step is checked.
 pub fn journey(server: &str, mut group: Group) {
-    let (old, new) = (first_module(), module_path(Profile::Checked));
+    let (old, new) = (first_module(), module_path(Profile::Dev));
     let addresses = group.addresses();
     let mut run = Run {
         caller: Caller::new(&addresses),

@@ -55,7 +55,7 @@ impl fmt::Display for Outcome {
 
 /// The upgrade of a pair from the earlier module, and a failover back to the former primary.
 pub fn upgrade(server: &str, former: DataFolder) -> Outcome {
-    let (earlier, new) = (module_of_commit(EARLIER), module_path(Profile::Checked));
+    let (earlier, new) = (module_of_commit(EARLIER), module_path(Profile::Dev));
     let mut group = Group::plain_pair(&Binary::named(server), &earlier);
     let mut caller = Caller::new(&group.addresses());
     for n in 0..LOCKS - NEW {

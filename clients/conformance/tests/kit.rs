@@ -1,17 +1,10 @@
-//! The kit itself: its language, and some of its scenes with the Rust client. `make test-clients` runs all of them.
+//! The kit itself: its language, and its scenes with the Rust client.
 
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 
 use dlock_conformance::{Job, World, parse, run_all, scenes};
 use dlock_testing::Binary;
-
-/// Scenes that each test run performs: one for each kind of step, and none that takes long.
-const SOME: [&str; 4] = [
-    "waiters are granted in the order in which they came",
-    "a lease counts from before the request",
-    "the reply to an acquire is lost",
-    "a process that was stopped for longer than a lease knows it",
-];
 
 #[test]
 fn every_scene_is_understood_and_has_a_name_of_its_own() {
@@ -19,9 +12,6 @@ fn every_scene_is_understood_and_has_a_name_of_its_own() {
     assert!(scenes.len() >= 60, "{} scenes", scenes.len());
     let names: BTreeSet<&str> = scenes.iter().map(|scene| scene.name.as_str()).collect();
     assert_eq!(names.len(), scenes.len());
-    for name in SOME {
-        assert!(names.contains(name), "{name}");
-    }
 }
 
 #[test]
@@ -69,17 +59,19 @@ fn what_is_not_understood_is_named_with_its_line() {
 }
 
 #[test]
-fn some_scenes_pass_with_the_rust_client() {
+fn every_scene_passes_with_the_rust_client() {
     let driver = vec![env!("CARGO_BIN_EXE_dlock-conformance-rust").to_owned()];
-    let all = scenes().unwrap().into_iter();
-    let jobs: Vec<Job> = all
-        .filter(|scene| SOME.contains(&scene.name.as_str()))
-        .map(|scene| Job { scene, driver: driver.clone() })
-        .collect();
-    assert_eq!(jobs.len(), SOME.len());
-    run_all(jobs, &Binary::default(), SOME.len(), |_, outcome| {
-        assert!(outcome.is_ok(), "{}", outcome.text());
+    let jobs: Vec<Job> =
+        scenes().unwrap().into_iter().map(|scene| Job { scene, driver: driver.clone() }).collect();
+    let failed = Mutex::new(Vec::new());
+    // They mostly wait.
+    run_all(jobs, &Binary::default(), 8, |_, outcome| {
+        if !outcome.is_ok() && !outcome.is_skipped() {
+            failed.lock().unwrap().push(outcome.text());
+        }
     });
+    let failed = failed.into_inner().unwrap();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
 /// The kit notices a client that is wrong.

@@ -9,7 +9,7 @@ import { join, resolve } from "node:path";
 import { Redis } from "ioredis";
 
 export const SERVER = process.env.DLOCK_SERVER ?? "redis-server";
-const BUILT = new URL("../../../target/checked/libdlock.so", import.meta.url).pathname;
+const BUILT = new URL("../../../target/debug/libdlock.so", import.meta.url).pathname;
 export const MODULE = resolve(process.env.DLOCK_MODULE ?? BUILT);
 
 export const sleep = (ms) => new Promise((done) => setTimeout(done, ms));

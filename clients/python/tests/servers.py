@@ -16,7 +16,7 @@ import redis
 
 SERVER = os.environ.get("DLOCK_SERVER", "redis-server")
 _ROOT = Path(__file__).resolve().parents[3]
-MODULE = str(Path(os.environ.get("DLOCK_MODULE", _ROOT / "target/checked/libdlock.so")).resolve())
+MODULE = str(Path(os.environ.get("DLOCK_MODULE", _ROOT / "target/debug/libdlock.so")).resolve())
 
 
 def free_port() -> int:

@@ -55,7 +55,9 @@ pub use self::{
     dice::Dice,
     family::Family,
     kind::{Binary, Kind},
-    module::{Profile, of_commit as module_of_commit, other as other_module, path as module_path},
+    module::{
+        Profile, cargo, of_commit as module_of_commit, other as other_module, path as module_path,
+    },
     process::Guarded,
     proxy::{Cut, Fault, Proxy, Seen, Traffic, Trigger, Way},
     resp::{encode, frame_len},

@@ -10,18 +10,18 @@ use std::{
 /// Build profile of the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// Optimised, with checks of the core's invariants after every step; used by tests.
-    Checked,
-    /// The release build; used by benches.
+    /// The core optimised, with checks of its invariants after every step; used by tests.
+    Dev,
+    /// Used by benches and by tests that measure.
     Release,
 }
 
 /// Path of the module: `$DLOCK_MODULE`, else built by cargo, at most once per process and profile.
 pub fn path(profile: Profile) -> &'static Path {
-    static CHECKED: OnceLock<PathBuf> = OnceLock::new();
+    static DEV: OnceLock<PathBuf> = OnceLock::new();
     static RELEASE: OnceLock<PathBuf> = OnceLock::new();
     let (cell, name) = match profile {
-        Profile::Checked => (&CHECKED, "checked"),
+        Profile::Dev => (&DEV, "dev"),
         Profile::Release => (&RELEASE, "release"),
     };
     cell.get_or_init(|| match env::var_os("DLOCK_MODULE").filter(|path| !path.is_empty()) {
@@ -52,12 +52,24 @@ pub fn other(package: &str) -> PathBuf {
     build(package, "release")
 }
 
-/// Cargo holds no lock while it runs tests, so a test may call it. It knows the target folder and whether a build is
-/// needed.
+/// A call of cargo, which holds no lock while it runs tests. It knows the target folder and whether a build is needed.
+///
+/// It does not get the variables that cargo sets for a test: build scripts that read them, such as that of ring, would
+/// run again, and all that depends on them would be built again.
+pub fn cargo() -> Command {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+    for (name, _) in env::vars_os() {
+        if name.to_string_lossy().starts_with("CARGO_PKG_") {
+            cargo.env_remove(name);
+        }
+    }
+    cargo.env_remove("CARGO_MANIFEST_DIR").env_remove("CARGO_MANIFEST_PATH");
+    cargo
+}
+
 fn build(package: &str, profile: &str) -> PathBuf {
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+    let output = cargo()
         .args(["build", "--package", package, "--lib", "--profile", profile])
         .arg("--message-format=json-render-diagnostics")
         .stdin(Stdio::null())

@@ -14,7 +14,7 @@ use crate::command::{Output, Running, detached, lives, with_signals};
 
 /// `dlock dev` whose temporary folder is `home`.
 fn dev(home: &Path, args: &[&str]) -> Command {
-    let module = module_path(Profile::Checked).to_str().expect("text");
+    let module = module_path(Profile::Dev).to_str().expect("text");
     with(home, &[&["--module", module, "--server", Binary::default().path()], args].concat())
 }
 
@@ -113,7 +113,7 @@ fn a_signal_that_was_ignored_at_its_start_stays_ignored() {
     let server = Server::start();
     let home = home(&server);
     // As nohup(1) does.
-    let module = module_path(Profile::Checked).to_str().expect("text");
+    let module = module_path(Profile::Dev).to_str().expect("text");
     let program = Binary::default();
     let words = ["dev", "--module", module, "--server", program.path()];
     let mut command = with_signals("--ignore-signal=HUP", &words);
@@ -193,7 +193,7 @@ fn programs_get_json() {
     let mut running = Running::start(dev(&home, &["--json", "--port", &port]));
     let about: serde_json::Value = serde_json::from_str(&running.line()).expect("JSON");
     assert_eq!(about["url"], format!("redis://127.0.0.1:{port}"));
-    assert_eq!(about["module"], module_path(Profile::Checked).to_str().expect("text"));
+    assert_eq!(about["module"], module_path(Profile::Dev).to_str().expect("text"));
     assert_eq!(about["pid"], running.pid().as_raw());
     assert_eq!(about["folder"], folders(&home)[0].to_str().expect("text"));
 
@@ -215,7 +215,7 @@ fn relative_paths_work() {
     let text = format!("#!/bin/sh\nexec '{}' \"$@\"\n", Binary::default().path());
     fs::write(&script, text).expect("a file");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("a file of ours");
-    let module = module_path(Profile::Checked);
+    let module = module_path(Profile::Dev);
     let folder = module.parent().expect("a folder");
     std::os::unix::fs::symlink(folder, server.dir().join("modules")).expect("a link");
     let args = ["--server", "./serve", "--module", "modules/libdlock.so"];

@@ -3,9 +3,9 @@
 //! A pure state machine. Time is an argument, and nothing here sends, waits or locks. The promise behind every
 //! transition: while [`HoldState::lost`] and [`HoldState::has_ended`] deny it, no other client can have the hold by
 //! expiry or by the loss of a connection that this client knows of. Requests and replies may be delayed, lost or
-//! reordered. `hold_state/tests.rs` checks that for all interleavings up to a bound.
+//! reordered. `crates/models` checks that for all interleavings up to a bound.
 
-mod release;
+pub(super) mod release;
 
 use std::time::Duration;
 
@@ -34,13 +34,13 @@ pub(crate) struct LeaseTerms {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct InflightRenewal {
     /// 1 for the first renewal of the hold.
-    number: u64,
-    sent: Moment,
-    lease: Duration,
+    pub(super) number: u64,
+    pub(super) sent: Moment,
+    pub(super) lease: Duration,
     /// The shared connection that it is sent over; 0: unknown.
-    over: u64,
+    pub(super) over: u64,
     /// [`HoldState::disconnects`] when it was sent.
-    disconnects: u64,
+    pub(super) disconnects: u64,
 }
 
 impl LeaseTerms {
@@ -106,11 +106,11 @@ impl RenewalReply {
 /// Renewals that may still arrive at the server, over connections that this side has given up. One that arrives after a
 /// later renewal sets the end of the lease to its own, and binds the hold to a connection that is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Stray {
+pub(super) struct Stray {
     /// The shortest of their leases.
-    lease: Duration,
+    pub(super) lease: Duration,
     /// When the youngest was sent.
-    sent: Moment,
+    pub(super) sent: Moment,
 }
 
 /// For this long a copy may be on its way. The server remembers requests for as long (`dlock.request-memory-ms`).
@@ -134,7 +134,7 @@ pub(crate) enum Change {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Phase {
+pub(super) enum Phase {
     Active,
     Lost(Lost),
     /// Being released, or released.
@@ -155,24 +155,24 @@ pub(crate) struct RenewAt {
 /// methods that depend on that get the moment as `alive`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct HoldState {
-    terms: LeaseTerms,
-    phase: Phase,
+    pub(super) terms: LeaseTerms,
+    pub(super) phase: Phase,
     /// The hold is certain until then, as far as its lease and lost connections tell.
-    deadline: Moment,
+    pub(super) deadline: Moment,
     /// The end of the lease, ignoring any shortening after a disconnect.
-    lease_ends: Moment,
+    pub(super) lease_ends: Moment,
     /// Its connection was lost, and no renewal has bound it to another one since.
-    unbound: bool,
+    pub(super) unbound: bool,
     /// Lost connections that the hold was, or may have been, bound to.
-    disconnects: u64,
+    pub(super) disconnects: u64,
     /// Renewals sent.
-    renewals: u64,
+    pub(super) renewals: u64,
     /// When the last of them was sent, or the hold was granted.
-    renewed: Moment,
+    pub(super) renewed: Moment,
     /// Renewals without a reply, oldest first.
-    inflight: Vec<InflightRenewal>,
-    stray: Option<Stray>,
-    release_begun: bool,
+    pub(super) inflight: Vec<InflightRenewal>,
+    pub(super) stray: Option<Stray>,
+    pub(super) release_begun: bool,
 }
 
 impl HoldState {
@@ -261,7 +261,7 @@ impl HoldState {
     }
 
     /// Not later than `max_hold` lets the hold last.
-    fn capped(&self, moment: Moment) -> Moment {
+    pub(super) fn capped(&self, moment: Moment) -> Moment {
         self.terms.ends_by.map_or(moment, |ends_by| ends_by.min(moment))
     }
 
@@ -376,7 +376,7 @@ impl HoldState {
     }
 
     /// How much of the lease of an accepted renewal is certain: an earlier renewal may arrive at the server after it.
-    fn certain_lease(&self, now: Moment, renewal: InflightRenewal) -> Duration {
+    pub(super) fn certain_lease(&self, now: Moment, renewal: InflightRenewal) -> Duration {
         let may_arrive = |sent| now.since(sent) < STRAY_FOR;
         // The server receives the requests of one connection in order.
         let is_overtaken = |other: &&InflightRenewal| {
@@ -417,6 +417,3 @@ impl HoldState {
         if self.has_ended() { Change::Nothing } else { Change::Earlier }
     }
 }
-
-#[cfg(test)]
-mod tests;

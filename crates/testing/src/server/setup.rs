@@ -158,7 +158,7 @@ impl Server {
         let setup = Setup {
             binary: Binary::default(),
             settings: Vec::new(),
-            module: Some(Module::Built(Profile::Checked)),
+            module: Some(Module::Built(Profile::Dev)),
             module_args: Vec::new(),
             wallclock: false,
             cluster: Cluster::No,

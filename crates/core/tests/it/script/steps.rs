@@ -138,6 +138,7 @@ fn program() -> String {
 const MOST_SHOWN: usize = 10;
 
 #[test]
+#[ignore = "make steps: it builds an earlier core"]
 fn this_core_and_an_earlier_one_are_in_step() {
     let (program, alone) = (program(), number_in("DLOCK_SEED"));
     let first = alone.or(number_in("DLOCK_FIRST")).unwrap_or(1);

@@ -38,7 +38,7 @@ fn the_machine_and_the_model_agree() {
         return Simulation::new(seed, true).run();
     }
     let first = number_in("DLOCK_FIRST").unwrap_or(1);
-    let end = first + number_in("DLOCK_RUNS").unwrap_or(100_000);
+    let end = first + number_in("DLOCK_RUNS").unwrap_or(20_000);
     let next = AtomicU64::new(first);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {

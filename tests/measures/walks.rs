@@ -18,7 +18,7 @@ fn cost<A: AsRef<[u8]>>(server: &Server, calls: impl Iterator<Item = Vec<A>>) ->
 #[test]
 fn moving_a_lock_costs_the_same_with_many_databases() {
     let cost_with = |databases: &str| {
-        let server = Family::Lock.with(&["databases", databases]).start();
+        let server = Family::Lock.with(&["databases", databases]).release().start();
         server.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
         let moves = [args!["RENAME", "k", "l"], args!["RENAME", "l", "k"]];
         let renames = cost(&server, (0..500).flat_map(|_| moves.clone()));
@@ -40,7 +40,7 @@ fn moving_a_lock_costs_the_same_with_many_databases() {
 #[test]
 fn calls_for_a_missing_semaphore_cost_the_same_beside_many_waiters() {
     let cost_with = |waiters: usize| {
-        let server = Family::Lock.with(&[]).start();
+        let server = Family::Lock.with(&[]).release().start();
         let mut client = server.client();
         client.cmd(&["DSEM.INIT", "s", "1"]).int();
         client.cmd(&["DSEM.TAKE", "s"]).int();
@@ -67,7 +67,7 @@ fn calls_for_a_missing_semaphore_cost_the_same_beside_many_waiters() {
 #[test]
 fn an_idle_cluster_node_with_very_many_awaited_keys_stays_idle() {
     const KEYS: usize = 800_000;
-    let server = Family::Lock.with(&[]).cluster().start();
+    let server = Family::Lock.with(&[]).cluster().release().start();
     let mut client = server.client();
     let ask = |n| args!["DSEM.ACQUIRE", format!("{n}"), "a", "QUEUE", 600_000];
     let before = cpu_ms(&server);
@@ -85,7 +85,7 @@ fn an_idle_cluster_node_with_very_many_awaited_keys_stays_idle() {
 #[test]
 fn removing_an_awaited_lock_costs_the_same_beside_many_waiters() {
     let cost_with = |waiters: usize| {
-        let server = Family::Lock.with(&[]).start();
+        let server = Family::Lock.with(&[]).release().start();
         let mut client = server.client();
         client.cmd(&["DLOCK.ACQUIRE", "other", "a", "PX", "600000"]).int();
         let mut call = server.block(&["DLOCK.MACQUIRE", "2", "other", "more", "b", "BLOCK", "0"]);
@@ -109,7 +109,7 @@ fn removing_an_awaited_lock_costs_the_same_beside_many_waiters() {
 fn renaming_a_lock_with_as_many_readers_as_it_may_have_is_a_short_step() {
     const READERS: usize = 10_000;
     const RENAMES: u64 = 100;
-    let server = Family::Lock.with(&[]).start();
+    let server = Family::Lock.with(&[]).release().start();
     let mut client = server.client();
     // With more than 512 keys the module does not check its invariants in each turn of the loop.
     let others = |n| args!["DLOCK.ACQUIRE", format!("{n}"), "a", "PX", 600_000];

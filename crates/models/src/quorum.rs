@@ -3,11 +3,7 @@
 //! A test that expects the algorithm to hold looks at all states within its bounds; one that expects it to break
 //! looks for the shortest history that ends where it must not, and prints it. `DLOCK_LATE=1` lets one request more be
 //! late or lost in the former, which takes five to ten times as long; `-- --nocapture` shows states and histories.
-// A test may stop where it cannot go on.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "../../src/quorum/attempt.rs"]
-mod attempt;
 mod rows;
 mod search;
 mod world;

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::world::{Broken, Event, Rules, World};
+use super::world::{Broken, Event, Rules, World};
 
 /// What a search saw.
 pub struct Seen {

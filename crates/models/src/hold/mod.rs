@@ -9,7 +9,9 @@ mod search;
 use std::time::Duration;
 
 use self::events::Event;
-use super::*;
+use super::hold_state::*;
+use crate::base::clock::{Moment, certain};
+use crate::base::lost::Lost;
 
 /// How far the model goes.
 #[derive(Debug, Clone, Copy)]

@@ -23,7 +23,7 @@ fn evicting_one_large_semaphore_evicts_few_other_keys() {
     const PERMITS: i64 = 10_000;
     const OTHERS: i64 = 2_000;
     let policy = ["maxmemory-policy", "volatile-ttl", "maxmemory-samples", "64"];
-    let server = Family::Lock.with(&policy).start();
+    let server = Family::Lock.with(&policy).release().start();
     let mut client = server.client();
     let set = |n: i64| args!["SET", format!("other:{n}"), "x", "EX", 100_000];
     pipeline(&mut client, (0..OTHERS).map(set));
@@ -81,7 +81,7 @@ const LONG: Duration = Duration::from_mins(1);
 #[test]
 fn removing_many_locks_of_one_slot_costs_commands_of_other_slots_nothing() {
     const KEYS: i64 = 5_000;
-    let server = Family::Lock.with(&[]).cluster().start();
+    let server = Family::Lock.with(&[]).cluster().release().start();
     let mut client = server.client();
     client.cmd(&["DLOCK.ACQUIRE", "{b}k", "a", "PX", "60000"]).int();
     let names: Vec<String> = (1..=KEYS).map(|n| format!("{{a}}{n}")).collect();
@@ -105,7 +105,7 @@ pub fn cpu_ms(server: &Server) -> u64 {
 #[test]
 fn what_was_removed_costs_nothing_during_a_pause() {
     const KEYS: i64 = 50_000;
-    let server = Family::Lock.with(&[]).start();
+    let server = Family::Lock.with(&[]).release().start();
     let mut client = server.client();
     let names: Vec<String> = (0..KEYS).map(|n| n.to_string()).collect();
     pipeline(

@@ -1,9 +1,8 @@
 //! A model of one release: copies that are delayed or lost in either direction, a server that may forget, and a hold
 //! that may end at any time. What the client says of it must be true.
 
-use super::super::release::Refusal;
-use super::super::*;
-use super::{TICK, at, ticks};
+use super::*;
+use crate::state::hold_state::release::Refusal;
 
 const LEASE: u64 = 3;
 const COPIES: usize = 3;

@@ -1,0 +1,31 @@
+//! Models of what dlock-client decides without I/O: one hold, and the lock on a majority of servers. They compile the
+//! files of the client that decide, in a package of their own, so a build for tests optimises these files and not the
+//! whole client.
+#![cfg(test)]
+// A test may stop where it cannot go on. Not all of these files is used here, and their features are the client's.
+#![allow(dead_code, unexpected_cfgs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+/// The examples of the documentation are the client's.
+macro_rules! example {
+    ($($any:tt)*) => {
+        ""
+    };
+}
+
+#[path = "../../client/src/base"]
+mod base {
+    pub(crate) mod clock;
+    pub(crate) mod error;
+    pub(crate) mod lost;
+}
+
+#[path = "../../client/src/state"]
+mod state {
+    #[path = "../../../models/src/hold/mod.rs"]
+    mod hold;
+    pub(crate) mod hold_state;
+}
+
+#[path = "../../client/src/quorum/attempt.rs"]
+mod attempt;
+mod quorum;
