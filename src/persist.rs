@@ -123,9 +123,6 @@ fn load_value(
         shell.machine.learn(Fact::Token(token));
         shell.learn_level(Level::of(payload).unwrap_or_default());
     });
-    if origin == Origin::Loading && value.is_of_earlier_module() {
-        OF_EARLIER_MODULE.store(true, Relaxed);
-    }
     value.from_snapshot = origin != Origin::Restore;
     if let (Some(name), Some(db)) = (name, db) {
         let waiters = value.waiters();
@@ -217,27 +214,11 @@ pub fn log_refusal(origin: Origin, why: &str) {
 /// Whether an RDB file was loaded, other than the first part of an AOF or a full synchronization.
 static SNAPSHOT: AtomicBool = AtomicBool::new(false);
 
-/// Whether a module before level 1 seems to have written the file that was loaded.
-static OF_EARLIER_MODULE: AtomicBool = AtomicBool::new(false);
-
 /// The server loads a file of its own in place of all data.
 pub fn file_begins(is_snapshot: bool) {
-    OF_EARLIER_MODULE.store(false, Relaxed);
     SNAPSHOT.fetch_or(is_snapshot, Relaxed);
     let _ = shell::with(|shell| shell.machine.learn(Fact::FileBegun));
 }
-
-/// A replica that starts from a file of a module before level 1 is diverged until it synchronizes in full.
-pub fn doubt_at_start(machine: &mut Machine) {
-    if machine.tables().regime.role() == Role::Replica && OF_EARLIER_MODULE.load(Relaxed) {
-        machine.learn(Fact::FileInDoubt);
-        log(ffi::Level::Warning, STARTED_FROM_EARLIER);
-    }
-}
-
-const STARTED_FROM_EARLIER: &str = "started as a replica from a file of a module before record level 1: such a module \
-    skips records that it cannot read; nothing is granted here before a full synchronization: stop the server, empty \
-    its data folder, and start it again";
 
 /// Warns at the start of a primary that grants may have been lost: its data set comes from an RDB file, and neither
 /// an AOF nor a quarantine covers what the file lacks.
@@ -319,15 +300,11 @@ fn learn(Beside { token, spent, standing }: Beside, origin: Origin) -> bool {
                 shell.machine.learn(Fact::FileStanding(standing));
             }
         }
-        // Only modules of level 1 and later write requests beside the keys, which come before this.
-        if spent.is_some() {
-            OF_EARLIER_MODULE.store(false, Relaxed);
-        }
-        match (spent, origin) {
-            (Some(spent), Origin::Loading) => shell.replace_spent(Some(spent)),
-            (Some(spent), Origin::AsyncLoading) => shell.spent_aside = Some(spent),
-            // The second data set brings its own finished requests.
-            (Some(_), Origin::Restore) | (None, _) => {}
+        match origin {
+            Origin::Loading => shell.replace_spent(Some(spent)),
+            Origin::AsyncLoading => shell.spent_aside = Some(spent),
+            // The server does not restore what is beside the keys.
+            Origin::Restore => {}
         }
     });
     learnt.is_some()

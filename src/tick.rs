@@ -75,7 +75,6 @@ fn begin(ctx: Ctx<'_>, shell: &mut Shell, now: Now) {
     if !shell.started {
         shell.started = true;
         persist::warn_at_start(ctx, &shell.machine);
-        persist::doubt_at_start(&mut shell.machine);
         shell.machine.learn(Fact::Loaded(now));
         if shell.machine.tables().regime.role() == Role::Primary {
             shell.machine.learn(Fact::InService(now.mono));

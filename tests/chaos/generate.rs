@@ -40,8 +40,6 @@ pub struct Weather {
     pub cuts: bool,
     /// CONFIG SET of the module's settings.
     pub settings: bool,
-    /// A higher record level.
-    pub raises: bool,
     /// Refused writes.
     pub refusals: bool,
     /// DEBUG RELOAD, BGREWRITEAOF, DEBUG SLEEP.

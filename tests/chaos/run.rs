@@ -183,7 +183,6 @@ fn weather(dice: &mut Dice, group: u64) -> Weather {
         pauses: may(4),
         cuts: may(2),
         settings: may(3),
-        raises: may(12),
         refusals: may(5),
         reloads: may(3) && may_reload,
         ttls: may(2) && !may_reload,

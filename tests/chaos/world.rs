@@ -40,15 +40,13 @@ impl Kind {
 }
 
 /// The settings that a burst starts with.
-const SETTINGS: [(&str, &str); 11] = [
+const SETTINGS: [(&str, &str); 10] = [
     ("dlock.default-lease-ms", "30000"),
     ("dlock.fair-grace-ms", "300"),
     ("dlock.lock-delay-ms", "0"),
     ("dlock.deadlock-detection", "yes"),
     ("dlock.max-waiters-per-key", "100000"),
     ("dlock.max-waiters", "1000000"),
-    // The level in force stays.
-    ("dlock.record-level", "1"),
     ("min-replicas-to-write", "0"),
     ("min-replicas-max-lag", "10"),
     ("notify-keyspace-events", "AKEd"),

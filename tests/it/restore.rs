@@ -13,7 +13,7 @@ use crate::{
     durability::AOF,
     hostile::Dump,
     records::stored,
-    support::{Reply, Server, Setup, wait_until},
+    support::{Profile, Reply, Server, Setup, module_path, wait_until},
 };
 
 fn uncompressed() -> Setup {
@@ -56,7 +56,9 @@ fn a_token_too_far_ahead_is_refused() {
 /// RESTORE raises no level: replicas and files of the target may have readers of the present one.
 #[test]
 fn a_value_above_the_level_of_the_server_is_refused() {
-    let (source, target) = (uncompressed().start(), Server::start());
+    let module = module_path(Profile::NextLevel);
+    let (source, target) =
+        (uncompressed().module(module).start(), Server::with(&[]).module(module).start());
     source.cmd(&["CONFIG", "SET", "dlock.record-level", "2"]).ok();
     wait_until("the level", || source.info_number("dlock", "record_level") == 2);
     source.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "600000"]).int();

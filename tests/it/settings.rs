@@ -33,7 +33,7 @@ const NUMBERS: [(&str, i64, i64, i64); 17] = [
     ("dlock.log-max-len", 128, 0, 10_000),
     ("dlock.log-wait-ms", 10_000, 0, 31_536_000_000),
     ("dlock.log-hold-ms", 0, 0, 31_536_000_000),
-    ("dlock.record-level", 1, 1, 2),
+    ("dlock.record-level", 1, 1, 1),
 ];
 const SWITCH: &str = "dlock.deadlock-detection";
 

@@ -102,8 +102,6 @@ pub enum Fact<'a> {
     Forgiven(Refused),
     /// A file is about to be loaded, in place of all data.
     FileBegun,
-    /// This replica has started from a file of a module before level 1.
-    FileInDoubt,
     /// The file that is being loaded stands like this.
     FileStanding(Standing),
     /// A full synchronization has replaced the data set by one that stands like this.
@@ -186,7 +184,6 @@ impl Machine {
             Fact::Unreadable(why) => diverged::count_refused(tables, why),
             Fact::Forgiven(missing) => return !diverged::forgive(tables, missing),
             Fact::FileBegun => diverged::begin_file(tables),
-            Fact::FileInDoubt => diverged::doubt_file(tables),
             Fact::FileStanding(standing) => diverged::stand_as_file(tables, standing),
             Fact::PrimaryStanding(standing) => diverged::stand_as_primary(tables, standing),
             Fact::Requests(spent) => requests::replace_spent(tables, spent),

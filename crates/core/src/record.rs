@@ -7,7 +7,7 @@
 //! carries all of them.
 //!
 //! A payload is one byte with its [`Level`], one of flags, and bincode: a state with the number of members, then the
-//! members one after the other, then (from level 2 on) parts that a reader may skip. Decoding borrows from the payload
+//! members one after the other, then parts that a reader may skip. Decoding borrows from the payload
 //! and reads it member by member. So a damaged or hostile payload can make it fail, but its allocation is at most
 //! proportional to the length of the payload.
 
@@ -51,7 +51,7 @@ const SPENT: u8 = 4;
 /// In the second byte, alone: a fencing token follows. It belongs to no key: later tokens are larger.
 const FLOOR: u8 = 8;
 
-/// In the second byte, alone, from level 2 on: what the server could not read follows. It belongs to no key.
+/// In the second byte, alone: what the server could not read follows. It belongs to no key.
 const MARK: u8 = 16;
 
 /// Length of a request in a step without its strings, as a rule: what it did, its scope, and two lengths.

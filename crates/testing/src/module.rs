@@ -12,23 +12,31 @@ use std::{
 pub enum Profile {
     /// The core optimised, with checks of its invariants after every step; used by tests.
     Dev,
+    /// The same with a second record level: what comes after the module under test.
+    NextLevel,
     /// Used by benches and by tests that measure.
     Release,
 }
 
-/// Path of the module: `$DLOCK_MODULE`, else built by cargo, at most once per process and profile.
+/// Path of the module: `$DLOCK_MODULE`, except with a second level, else built by cargo, at most once per process and
+/// profile.
 pub fn path(profile: Profile) -> &'static Path {
     static DEV: OnceLock<PathBuf> = OnceLock::new();
+    static NEXT_LEVEL: OnceLock<PathBuf> = OnceLock::new();
     static RELEASE: OnceLock<PathBuf> = OnceLock::new();
     let (cell, name) = match profile {
         Profile::Dev => (&DEV, "dev"),
+        Profile::NextLevel => {
+            let build = || build("dlock", "next-level", &["--features", "next-level"]);
+            return NEXT_LEVEL.get_or_init(build);
+        }
         Profile::Release => (&RELEASE, "release"),
     };
     cell.get_or_init(|| match env::var_os("DLOCK_MODULE").filter(|path| !path.is_empty()) {
         Some(path) => PathBuf::from(path)
             .canonicalize()
             .unwrap_or_else(|error| panic!("DLOCK_MODULE: {error}")),
-        None => build("dlock", name),
+        None => build("dlock", name, &[]),
     })
 }
 
@@ -49,7 +57,7 @@ pub fn of_commit(commit: &str) -> PathBuf {
 
 /// Path of the library of `package`, another module of this workspace: built by cargo for benches.
 pub fn other(package: &str) -> PathBuf {
-    build(package, "release")
+    build(package, "release", &[])
 }
 
 /// A call of cargo, which holds no lock while it runs tests. It knows the target folder and whether a build is needed.
@@ -68,9 +76,10 @@ pub fn cargo() -> Command {
     cargo
 }
 
-fn build(package: &str, profile: &str) -> PathBuf {
+fn build(package: &str, profile: &str, args: &[&str]) -> PathBuf {
     let output = cargo()
         .args(["build", "--package", package, "--lib", "--profile", profile])
+        .args(args)
         .arg("--message-format=json-render-diagnostics")
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())

@@ -72,10 +72,6 @@ fn move_a_slot(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Result<
 /// Moves a few keys; returns the number found.
 fn migrate_some(world: &World, slot: u16, (from, to): (usize, usize)) -> Result<usize, String> {
     let (source, target) = (&world.servers[from], &world.servers[to]);
-    // A node reads no value above its own level.
-    if source.info_number("dlock", "record_level") == 2 {
-        target.cmd(&["CONFIG", "SET", "dlock.record-level", "2"]).ok();
-    }
     let keys = source.cmd(&["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "4"]).items();
     let port = target.port().to_string();
     for key in &keys {

@@ -17,7 +17,7 @@ use crate::{
 type Make = fn(&mut Scene, &mut Seat, &mut Dice) -> Option<Call>;
 
 /// Kinds of calls with their weights.
-const TABLE: [(u32, Make); 27] = [
+const TABLE: [(u32, Make); 26] = [
     (6, delete),
     (3, overwrite),
     (3, rename),
@@ -37,7 +37,6 @@ const TABLE: [(u32, Make); 27] = [
     (2, unblock),
     (1, pause),
     (2, setting),
-    (1, raise_level),
     (1, trust),
     (1, refuse),
     (1, accept),
@@ -274,11 +273,6 @@ fn setting(scene: &mut Scene, _: &mut Seat, dice: &mut Dice) -> Option<Call> {
         ("dlock.max-waiters", "1000000"),
     ]);
     Some(Call::plain(&["CONFIG", "SET", name, value]))
-}
-
-/// The level stays until the servers are replaced.
-fn raise_level(scene: &mut Scene, _: &mut Seat, _: &mut Dice) -> Option<Call> {
-    scene.weather.raises.then(|| Call::plain(&["CONFIG", "SET", "dlock.record-level", "2"]))
 }
 
 /// No server is diverged, so it changes nothing.

@@ -43,14 +43,6 @@ pub(crate) fn begin_file(tables: &mut Tables) {
     tables.regime.divergence = Divergence::default();
 }
 
-/// This replica has started from a file of a module before level 1. Such a module skips records that it cannot
-/// read. After a partial resynchronization the file's keys would stay as they are.
-pub(crate) fn doubt_file(tables: &mut Tables) {
-    if !tables.regime.is_primary() {
-        count_refused(tables, DecodeError::Impossible);
-    }
-}
-
 /// The file that is being loaded stands like this.
 pub(crate) fn stand_as_file(tables: &mut Tables, standing: Standing) {
     learn_level(tables, standing.level);

@@ -1,4 +1,4 @@
-//! The written form: version 1, as bincode sees it. The first byte gives the kind of what follows. New families get new
+//! The written form, as bincode sees it. The first byte gives the kind of what follows. New families get new
 //! bytes; the format of a byte never changes.
 
 use super::{Clocks, DecodeError, ReplayedRequest, check};
@@ -58,15 +58,13 @@ pub(super) struct MembersV1 {
     pub(super) put: usize,
 }
 
-/// Ids (`u128`) follow, then [`PermitV1`], then [`AnswerV1`], oldest first (only older versions write
-/// them).
+/// Ids (`u128`) follow, then [`PermitV1`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SemaphoreV1 {
     pub(super) capacity: u32,
     pub(super) is_passing: bool,
     pub(super) taken: u32,
     pub(super) permits: MembersV1,
-    pub(super) answers: usize,
 }
 
 /// Request ids ([`Bytes`]) follow.
@@ -99,20 +97,20 @@ struct ExtrasV1<'a> {
     label: Bytes<'a>,
     #[serde(borrow)]
     notify: NotifyV1<'a>,
+    #[serde(borrow)]
+    notify_request: Option<Bytes<'a>>,
     bind_ms: Option<Millis>,
     unclaimed_ms: Option<Millis>,
 }
 
-/// The channel of messages. New variants come at the end.
+/// Where messages are published. New variants come at the end.
 #[derive(Debug, Serialize, Deserialize)]
 enum NotifyV1<'a> {
     Silent,
     Owner,
     Channel(#[serde(borrow)] Bytes<'a>),
-    /// Of a hold: a channel (none: the owner's), and the id of the request that asked for messages.
-    Request(#[serde(borrow)] Option<Bytes<'a>>, #[serde(borrow)] Bytes<'a>),
-    /// A channel of sharded pub/sub; of a hold, also the id of the request.
-    Sharded(#[serde(borrow)] Bytes<'a>, #[serde(borrow)] Option<Bytes<'a>>),
+    /// A channel of sharded pub/sub.
+    Sharded(#[serde(borrow)] Bytes<'a>),
 }
 
 /// A durable queue entry.
@@ -141,17 +139,6 @@ pub(super) struct PermitV1<'a> {
     pub(super) hold: HoldV1<'a>,
 }
 
-/// The answer to a call without a permit.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct AnswerV1<'a> {
-    #[serde(borrow)]
-    pub(super) request: Bytes<'a>,
-    pub(super) answer: u32,
-}
-
-/// Largest number of [`AnswerV1`] that older versions wrote.
-pub(super) const ANSWERS_MAX: usize = 64;
-
 /// A request that was carried out or rolled back; their number comes before the first.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SpentV1<'a> {
@@ -160,23 +147,8 @@ pub(super) struct SpentV1<'a> {
     owner: Bytes<'a>,
     #[serde(borrow)]
     id: Bytes<'a>,
-    what: UseV1,
-}
-
-/// The effect of a request. New variants come at the end.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) enum UseV1 {
-    Undone,
-    Acquired,
-    Cancelled(u32),
-    Released(u32),
-    PassedOver,
-    Taken(u32),
-    Given(u32),
-    Drained(u32),
-    ResizedTo(u32),
-    ResizedBy(i32),
-    Counted(u32),
+    /// `None`: it was rolled back.
+    what: Option<Use>,
 }
 
 /// The time of a latch.
@@ -249,7 +221,8 @@ impl<'a> ExtrasV1<'a> {
         Self {
             requests: Bytes(extras.requests.as_bytes()),
             label: Bytes(&extras.label),
-            notify: NotifyV1::of(&extras.notify, extras.notify_request.as_deref()),
+            notify: NotifyV1::of(&extras.notify),
+            notify_request: extras.notify_request.as_deref().map(Bytes),
             bind_ms: extras.binding.map(|binding| binding.ms),
             unclaimed_ms: extras.unclaimed.map(|unclaimed| unclaimed.claim_ms),
         }
@@ -258,13 +231,12 @@ impl<'a> ExtrasV1<'a> {
     fn restore(&self) -> Result<Extras, DecodeError> {
         check(self.bind_ms.is_none_or(|ms| ms <= names::BIND_MAX_MS))?;
         check(self.unclaimed_ms.is_none_or(|ms| ms <= names::QUEUE_MAX_MS))?;
-        let (notify, notify_request) = self.notify.restore()?;
         Ok(Extras {
             requests: Requests::from_bytes(self.requests.0, REQUESTS_KEPT)
                 .ok_or(DecodeError::Impossible)?,
             label: label(self.label)?,
-            notify,
-            notify_request,
+            notify: self.notify.restore()?,
+            notify_request: self.notify_request.map(request).transpose()?,
             binding: self.bind_ms.map(|ms| Binding {
                 ms,
                 client: NO_CLIENT,
@@ -287,37 +259,26 @@ pub(super) fn request(id: Bytes<'_>) -> Result<Box<[u8]>, DecodeError> {
     Ok(id.0.into())
 }
 
-/// The channel of messages, and the id of the request that asked for them.
-type Told = (Notify, Option<Box<[u8]>>);
-
 impl<'a> NotifyV1<'a> {
-    fn of(notify: &'a Notify, request: Option<&'a [u8]>) -> Self {
-        match (notify, request) {
-            (Notify::Silent, _) => Self::Silent,
-            (Notify::Owner, None) => Self::Owner,
-            (Notify::Channel(name), None) => Self::Channel(Bytes(name)),
-            (Notify::Sharded(name), id) => Self::Sharded(Bytes(name), id.map(Bytes)),
-            (Notify::Owner, Some(id)) => Self::Request(None, Bytes(id)),
-            (Notify::Channel(name), Some(id)) => Self::Request(Some(Bytes(name)), Bytes(id)),
+    fn of(notify: &'a Notify) -> Self {
+        match notify {
+            Notify::Silent => Self::Silent,
+            Notify::Owner => Self::Owner,
+            Notify::Channel(name) => Self::Channel(Bytes(name)),
+            Notify::Sharded(name) => Self::Sharded(Bytes(name)),
         }
     }
 
-    /// The channel of messages, and the request that asked for them.
-    fn restore(&self) -> Result<Told, DecodeError> {
+    fn restore(&self) -> Result<Notify, DecodeError> {
         let named = |name: Bytes<'_>| {
             check((1..=names::CHANNEL_MAX).contains(&name.0.len()))?;
             Ok(Box::from(name.0))
         };
-        let channel = |name| named(name).map(Notify::Channel);
         Ok(match *self {
-            Self::Silent => (Notify::Silent, None),
-            Self::Owner => (Notify::Owner, None),
-            Self::Channel(name) => (channel(name)?, None),
-            Self::Request(None, id) => (Notify::Owner, Some(request(id)?)),
-            Self::Request(Some(name), id) => (channel(name)?, Some(request(id)?)),
-            Self::Sharded(name, id) => {
-                (Notify::Sharded(named(name)?), id.map(request).transpose()?)
-            }
+            Self::Silent => Notify::Silent,
+            Self::Owner => Notify::Owner,
+            Self::Channel(name) => Notify::Channel(named(name)?),
+            Self::Sharded(name) => Notify::Sharded(named(name)?),
         })
     }
 }
@@ -334,7 +295,7 @@ impl<'a> QueueEntryV1<'a> {
             waiting_ms: now.mono - place.since,
             lease_ms: ask.lease_ms,
             queue_ms: ask.queue_ms,
-            notify: NotifyV1::of(&ask.notify, None),
+            notify: NotifyV1::of(&ask.notify),
             request: ask.request.as_deref().map(Bytes),
             bind_ms: ask.bind_ms,
             label: Bytes(&ask.label),
@@ -348,9 +309,6 @@ impl<'a> QueueEntryV1<'a> {
         check((names::LEASE_MIN_MS..=names::LEASE_MAX_MS).contains(&self.lease_ms))?;
         check(self.queue_ms.is_none_or(|ms| queue.contains(&ms)))?;
         check(self.bind_ms.is_none_or(|ms| ms <= names::BIND_MAX_MS))?;
-        let (notify, other) = self.notify.restore()?;
-        // A queue entry knows one request only.
-        check(other.is_none())?;
         Ok(QueueEntry {
             owner: Owner::from(self.owner.0),
             since: now.mono.back(self.waiting_ms),
@@ -358,7 +316,7 @@ impl<'a> QueueEntryV1<'a> {
                 demand: Demand::Lock,
                 lease_ms: self.lease_ms,
                 queue_ms: self.queue_ms,
-                notify,
+                notify: self.notify.restore()?,
                 request: self.request.map(request).transpose()?,
                 bind_ms: self.bind_ms,
                 label: label(self.label)?,
@@ -371,7 +329,6 @@ impl<'a> QueueEntryV1<'a> {
 impl<'a> SpentV1<'a> {
     pub(super) fn of(request: RequestKey<'a>, what: Option<Use>) -> Self {
         let RequestKey { scope, owner, id } = request;
-        let what = UseV1::of(what);
         Self { scope: scope as u8, owner: Bytes(owner), id: Bytes(id), what }
     }
 
@@ -379,51 +336,7 @@ impl<'a> SpentV1<'a> {
         let scope = Scope::ALL.get(usize::from(self.scope)).ok_or(DecodeError::Impossible)?;
         check(self.owner.0.len() <= names::OWNER_MAX)?;
         check((1..=names::REQID_MAX).contains(&self.id.0.len()))?;
-        let what = self.what.restore();
-        Ok((RequestKey { scope: *scope, owner: self.owner.0, id: self.id.0 }, what))
-    }
-}
-
-impl UseV1 {
-    pub(super) fn of(what: Option<Use>) -> Self {
-        match what {
-            None => Self::Undone,
-            Some(Use::Acquired) => Self::Acquired,
-            Some(Use::Cancelled(answer)) => Self::Cancelled(answer),
-            Some(Use::Released(answer)) => Self::Released(answer),
-            Some(Use::PassedOver) => Self::PassedOver,
-            Some(Use::Taken(n)) => Self::Taken(n),
-            Some(Use::Given(n)) => Self::Given(n),
-            Some(Use::Drained(n)) => Self::Drained(n),
-            Some(Use::ResizedTo(n)) => Self::ResizedTo(n),
-            Some(Use::ResizedBy(n)) => Self::ResizedBy(n),
-            Some(Use::Counted(answer)) => Self::Counted(answer),
-        }
-    }
-
-    pub(super) fn restore(self) -> Option<Use> {
-        Some(match self {
-            Self::Undone => return None,
-            Self::Acquired => Use::Acquired,
-            Self::Cancelled(answer) => Use::Cancelled(answer),
-            Self::Released(answer) => Use::Released(answer),
-            Self::PassedOver => Use::PassedOver,
-            Self::Taken(n) => Use::Taken(n),
-            Self::Given(n) => Use::Given(n),
-            Self::Drained(n) => Use::Drained(n),
-            Self::ResizedTo(n) => Use::ResizedTo(n),
-            Self::ResizedBy(n) => Use::ResizedBy(n),
-            Self::Counted(answer) => Use::Counted(answer),
-        })
-    }
-}
-
-impl<'a> AnswerV1<'a> {
-    /// The requests remembered by a semaphore of an older version.
-    pub(super) fn restore(&self) -> Result<ReplayedRequest<'a>, DecodeError> {
-        check((1..=names::REQID_MAX).contains(&self.request.0.len()))?;
-        let request = RequestKey { scope: Scope::Semaphore, owner: &[], id: self.request.0 };
-        Ok((request, Some(Use::Counted(self.answer))))
+        Ok((RequestKey { scope: *scope, owner: self.owner.0, id: self.id.0 }, self.what))
     }
 }
 

@@ -6,8 +6,8 @@ use crate::base::ids::{ALONE, HoldId};
 use crate::base::kind::Kind;
 use crate::base::time::{LeaseInstant, Millis};
 use crate::record::format::{
-    ANSWERS_MAX, AnswerV1, Bytes, CLOSED, ClosedV1, FAIR, FENCED, FREE, HELD, HoldV1, LATCH,
-    LatchV1, MembersV1, PermitV1, QueueEntryV1, RW, SEMAPHORE, SemaphoreV1, SpentV1, UNFENCED,
+    Bytes, CLOSED, ClosedV1, FAIR, FENCED, FREE, HELD, HoldV1, LATCH, LatchV1, MembersV1, PermitV1,
+    QueueEntryV1, RW, SEMAPHORE, SemaphoreV1, SpentV1, UNFENCED,
 };
 use crate::value::fair::{Fair, QueueEntry};
 use crate::value::hold::{Hold, owner_hash};
@@ -27,7 +27,6 @@ use serde::Deserialize;
 /// The unread part of a payload.
 pub(super) struct Input<'a> {
     rest: &'a [u8],
-    level: Level,
     now: Clocks,
     is_step: bool,
     /// Its requests, besides the state.
@@ -38,17 +37,17 @@ pub(super) struct Input<'a> {
 type CarriedOut<'a> = (u64, Vec<ReplayedRequest<'a>>);
 
 impl<'a> Input<'a> {
-    /// The rest of a payload of this level.
-    pub(super) fn of(rest: &'a [u8], level: Level, now: Clocks) -> Self {
-        Self { rest, level, now, is_step: false, spent: Vec::new() }
+    /// The rest of a payload.
+    pub(super) fn of(rest: &'a [u8], now: Clocks) -> Self {
+        Self { rest, now, is_step: false, spent: Vec::new() }
     }
 
     /// Splits the level and the flags off a payload.
     pub(super) fn open(payload: &'a [u8], now: Clocks) -> Result<(Self, u8), DecodeError> {
-        let level = Level::of(payload)?;
+        Level::of(payload)?;
         let &[_, flags, ref rest @ ..] = payload else { return Err(DecodeError::Damaged) };
         check(flags & !(GRANTED | STEP | SPENT) == 0)?;
-        let mut input = Self { is_step: flags & STEP != 0, ..Self::of(rest, level, now) };
+        let mut input = Self { is_step: flags & STEP != 0, ..Self::of(rest, now) };
         if flags & SPENT != 0 {
             let count: usize = input.next()?;
             // Memory grows with the data read, not with the declared count.
@@ -157,7 +156,7 @@ impl<'a> Input<'a> {
     fn semaphore(&mut self) -> Result<SemaphoreChange, DecodeError> {
         let state: SemaphoreV1 = self.next()?;
         check((1..=names::PERMITS_MAX).contains(&state.capacity))?;
-        check(state.taken <= names::PERMITS_MAX && state.answers <= ANSWERS_MAX)?;
+        check(state.taken <= names::PERMITS_MAX)?;
         let now = self.now;
         let permits = Changes::read(self, state.permits, |input| {
             let permit: PermitV1<'_> = input.next()?;
@@ -165,13 +164,7 @@ impl<'a> Input<'a> {
             check(permit.id != ALONE && hold.count <= names::PERMITS_MAX)?;
             Ok((permit.id, Box::new(hold)))
         })?;
-        let first = self.spent.len();
-        for _ in 0..state.answers {
-            let told = self.next::<AnswerV1<'_>>()?.restore()?;
-            self.spent.push(told);
-        }
         self.end()?;
-        check(are_distinct(self.spent.iter().skip(first).map(|(request, _)| request.id)))?;
         Ok(SemaphoreChange { state, permits })
     }
 
@@ -197,13 +190,13 @@ impl<'a> Input<'a> {
         Ok(item)
     }
 
-    /// The state is complete. From level 2 on, parts may follow that this code does not know: each has a tag and its
-    /// length, and is skipped.
+    /// The state is complete. Parts may follow that this code does not know: each has a tag and its length, and is
+    /// skipped.
     pub(super) fn end(&mut self) -> Result<(), DecodeError> {
-        while self.level >= Level::PARTS && !self.rest.is_empty() {
+        while !self.rest.is_empty() {
             let (_tag, _part): (u64, Bytes<'_>) = (self.next()?, self.next()?);
         }
-        if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::Damaged) }
+        Ok(())
     }
 }
 
@@ -212,12 +205,7 @@ fn token(lock: &Lock) -> u64 {
     lock.hold().map_or(0, |hold| hold.token)
 }
 
-fn are_distinct<T: Ord>(mut items: impl ExactSizeIterator<Item = T>) -> bool {
-    let mut seen = BTreeSet::new();
-    items.len() < 2 || items.all(|item| seen.insert(item))
-}
-
-/// The same for any number of owners: their hashes are compared first.
+/// Whether no owner comes twice. Their hashes are compared first.
 fn are_distinct_owners<'a>(owners: impl ExactSizeIterator<Item = &'a Owner> + Clone) -> bool {
     if owners.len() < 2 {
         return true;

@@ -16,17 +16,16 @@ pub enum Keyless {
     Mark(Refused),
 }
 
-/// The payload for the largest `token`. At the first level it must not be 0: version 0.1 does not read that, although
-/// it can write it.
+/// The payload for the largest `token`; 0: none was issued.
 pub fn encode_floor(token: u64, level: Level) -> Vec<u8> {
     let mut payload = Vec::from([level.number(), FLOOR]);
     payload.extend_from_slice(&token.to_le_bytes());
     payload
 }
 
-/// The payload for what the server could not read.
+/// The payload for what the server could not read. Readers of any level must know of it.
 pub fn encode_mark(refused: Refused) -> Vec<u8> {
-    let mut payload = Vec::from([Level::PARTS.number(), MARK]);
+    let mut payload = Vec::from([Level::FIRST.number(), MARK]);
     write_refused(refused, &mut payload);
     payload
 }
@@ -40,11 +39,10 @@ pub fn keyless(payload: &[u8]) -> Result<Option<Keyless>, DecodeError> {
         check(token <= TOKEN_MAX)?;
         (Keyless::Floor(token, level), rest)
     } else {
-        check(level >= Level::PARTS)?;
         let (refused, rest) = read_refused(rest)?;
         (Keyless::Mark(refused), rest)
     };
-    Input::of(rest, level, Clocks { mono: Instant(0), lease: LeaseInstant(0) }).end()?;
+    Input::of(rest, Clocks { mono: Instant(0), lease: LeaseInstant(0) }).end()?;
     Ok(Some(content))
 }
 

@@ -138,7 +138,7 @@ impl Output<'_> {
         let Semaphore { capacity, is_passing, taken, .. } = *semaphore;
         let permits = news.count();
         self.out.push(SEMAPHORE);
-        self.put(&SemaphoreV1 { capacity, is_passing, taken, permits, answers: 0 })?;
+        self.put(&SemaphoreV1 { capacity, is_passing, taken, permits })?;
         news.gone().try_for_each(|id| self.put(&id))?;
         news.put()
             .try_for_each(|(id, hold)| self.put(&PermitV1 { id, hold: HoldV1::of(hold, self.now) }))

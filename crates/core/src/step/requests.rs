@@ -169,13 +169,9 @@ impl Step<'_> {
             (Asks::Release, Use::Released(answer)) if call.kind == Kind::Semaphore => {
                 Outcome::Available(i64::from(answer))
             }
-            (
-                _,
-                Use::Released(answer)
-                | Use::Cancelled(answer)
-                | Use::Drained(answer)
-                | Use::Counted(answer),
-            ) => Outcome::Count(u64::from(answer)),
+            (_, Use::Released(answer) | Use::Cancelled(answer) | Use::Drained(answer)) => {
+                Outcome::Count(u64::from(answer))
+            }
             _ => Outcome::Null,
         }
     }
@@ -260,7 +256,6 @@ impl Asks {
         match did {
             Did::Acquire => matches!(self, Self::Acquire | Self::Cancel),
             Did::Release(_) => matches!(self, Self::Release),
-            Did::Unknown => true,
         }
     }
 
@@ -275,9 +270,6 @@ impl Asks {
             Use::ResizedTo(n) => matches!(self, Self::Resize(ResizeTo::Absolute(m)) if m == n),
             Use::ResizedBy(n) => {
                 matches!(self, Self::Resize(ResizeTo::By(m)) if m == i64::from(n))
-            }
-            Use::Counted(_) => {
-                matches!(self, Self::Take(_) | Self::Give(_) | Self::Drain | Self::Resize(_))
             }
         }
     }

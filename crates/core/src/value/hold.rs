@@ -6,6 +6,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::hash::Hasher;
+use dlock_wire::names;
 use siphasher::sip::SipHasher13;
 
 /// Number of request ids that a hold remembers.
@@ -111,15 +112,10 @@ pub enum Did {
     Acquire,
     /// RELEASE, which answered this.
     Release(u32),
-    /// One or the other: the hold comes from an older version, which did not record it.
-    Unknown,
 }
 
-/// Bit in the byte in front of an id: the entry records what the request did, and the low six bits are the length minus
-/// one. Older versions wrote only the length.
-const TOLD: u8 = 0x80;
-
-/// With [`TOLD`]: RELEASE, and its answer follows the id in four bytes.
+/// Bit in the byte in front of an id, whose low six bits are the length minus one: RELEASE, whose answer follows the id
+/// in four bytes.
 const RELEASE: u8 = 0x40;
 
 /// A request id, and what the request did.
@@ -128,14 +124,8 @@ type Request<'a> = (&'a [u8], Did);
 /// Splits off the first request id; `None` if the bytes are invalid.
 fn split_first(bytes: &[u8]) -> Option<(Request<'_>, &[u8])> {
     let (&head, rest) = bytes.split_first()?;
-    if head & TOLD == 0 {
-        let len = usize::from(head);
-        let is_length = (1..=dlock_wire::names::REQID_MAX).contains(&len);
-        let (id, rest) = rest.split_at_checked(len).filter(|_| is_length)?;
-        return Some(((id, Did::Unknown), rest));
-    }
-    let len = usize::from(head & !(TOLD | RELEASE)) + 1;
-    let (id, rest) = rest.split_at_checked(len)?;
+    let len = usize::from(head & !RELEASE) + 1;
+    let (id, rest) = rest.split_at_checked(len).filter(|_| len <= names::REQID_MAX)?;
     if head & RELEASE == 0 {
         return Some(((id, Did::Acquire), rest));
     }
@@ -167,7 +157,7 @@ impl Requests {
 
     /// Adds `id` (1 to 64 bytes) and forgets the oldest beyond `keep`.
     pub fn remember(&mut self, id: &[u8], did: Did, keep: usize) {
-        debug_assert!(!id.is_empty() && id.len() <= dlock_wire::names::REQID_MAX);
+        debug_assert!(!id.is_empty() && id.len() <= names::REQID_MAX);
         let mut count = self.iter().count();
         while count >= keep
             && let Some((_, rest)) = split_first(&self.0)
@@ -176,14 +166,10 @@ impl Requests {
             self.0.drain(..oldest);
             count -= 1;
         }
-        // Request ids have at most 64 bytes, so their length fits; a longer one is not an id.
-        let Ok(len) = u8::try_from(id.len()) else { return };
+        // Request ids have 1 to 64 bytes, so their length fits; another one is not an id.
+        let Some(Ok(len)) = id.len().checked_sub(1).map(u8::try_from) else { return };
         self.0.reserve(1 + id.len());
-        self.0.push(match did {
-            Did::Unknown => len,
-            Did::Acquire => TOLD | (len - 1),
-            Did::Release(_) => TOLD | RELEASE | (len - 1),
-        });
+        self.0.push(if did == Did::Acquire { len } else { RELEASE | len });
         self.0.extend_from_slice(id);
         if let Did::Release(answer) = did {
             self.0.extend_from_slice(&answer.to_le_bytes());
@@ -231,12 +217,6 @@ impl Hold {
     /// The request ids, if any were given.
     pub fn requests(&self) -> &[u8] {
         self.extras.as_ref().map_or(&[], |extras| extras.requests.as_bytes())
-    }
-
-    /// Whether a module before level 1 wrote it: one of its requests does not say what it did.
-    pub(crate) fn is_of_earlier_module(&self) -> bool {
-        let mut requests = self.extras.iter().flat_map(|extras| extras.requests.iter());
-        requests.any(|(_, did)| did == Did::Unknown)
     }
 
     /// Hashes of its requests, each with its owner.
@@ -324,7 +304,7 @@ impl Hold {
 pub fn channel(notify: &Notify, owner: &[u8]) -> Option<Vec<u8>> {
     match notify {
         Notify::Silent => None,
-        Notify::Owner => Some(dlock_wire::names::default_channel(owner)),
+        Notify::Owner => Some(names::default_channel(owner)),
         Notify::Channel(name) | Notify::Sharded(name) => Some(name.to_vec()),
     }
 }
@@ -342,12 +322,12 @@ mod tests {
     fn the_last_eight_ids_are_kept() {
         let mut requests = Requests::default();
         for n in 0..10u8 {
-            let did = [Did::Acquire, Did::Release(u32::from(n)), Did::Unknown];
-            requests.remember(&[b'r', n], did[usize::from(n) % 3], REQUESTS_KEPT);
+            let did = [Did::Acquire, Did::Release(u32::from(n))];
+            requests.remember(&[b'r', n], did[usize::from(n) % 2], REQUESTS_KEPT);
         }
         assert_eq!(requests.find(&[b'r', 1]), None);
         assert!((2..10).all(|n| requests.find(&[b'r', n]).is_some()));
-        assert_eq!(requests.find(&[b'r', 4]), Some(Did::Release(4)));
+        assert_eq!(requests.find(&[b'r', 5]), Some(Did::Release(5)));
         assert_eq!(requests.find(&[b'r', 6]), Some(Did::Acquire));
         let again = Requests::from_bytes(requests.as_bytes(), REQUESTS_KEPT);
         assert_eq!(again, Some(requests));
@@ -355,15 +335,14 @@ mod tests {
 
     #[test]
     fn damaged_id_lists_are_refused() {
-        let told = [&[TOLD][..], &[TOLD | 1, b'a'], &[TOLD | RELEASE, b'a', 0, 0, 0]];
-        for bytes in
-            [&[0u8][..], &[2, b'a'], &[65; 66], &[1, b'a', 3, b'b']].into_iter().chain(told)
+        let long = [&[64u8 | 0x80][..], &[b'r'; 65]].concat();
+        for bytes in [&[0u8][..], &[1, b'a'], &[0, b'a', 2, b'b'], &[RELEASE, b'a', 0, 0, 0], &long]
         {
             assert_eq!(Requests::from_bytes(bytes, REQUESTS_KEPT), None);
         }
-        let longest = [&[TOLD | 63][..], &[b'r'; 64]].concat();
+        let longest = [&[63][..], &[b'r'; 64]].concat();
         assert!(Requests::from_bytes(&longest, REQUESTS_KEPT).is_some());
-        let nine = [1, b'a'].repeat(9);
+        let nine = [0, b'a'].repeat(9);
         assert_eq!(Requests::from_bytes(&nine, REQUESTS_KEPT), None);
     }
 }

@@ -230,11 +230,6 @@ impl Resource {
         alone.into_iter().chain(self.others().into_iter().flat_map(Holds::iter))
     }
 
-    /// Whether a module before level 1 wrote one of its holds.
-    pub fn is_of_earlier_module(&self) -> bool {
-        self.holds().any(|(_, hold)| hold.is_of_earlier_module())
-    }
-
     /// The largest fencing token of its holds; 0 if none has one. Permits have none.
     pub fn largest_token(&self) -> u64 {
         match &self.body {

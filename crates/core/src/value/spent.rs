@@ -16,6 +16,7 @@ use crate::value::hold::{Did, Hold};
 use core::hash::Hasher;
 use dlock_wire::request::Mode;
 use log::{Entry, Log, RequestNumber};
+use serde::{Deserialize, Serialize};
 use siphasher::sip128::{Hasher128, SipHasher13};
 use unmatched::Unmatched;
 
@@ -75,8 +76,8 @@ pub struct RequestKey<'a> {
 pub(crate) const LOST_LATCH: RequestKey<'static> =
     RequestKey { scope: Scope::Lock, owner: &[], id: b"latch" };
 
-/// What a request did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a request did. Records contain it: new variants come at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Use {
     /// ACQUIRE: granted, and the hold has ended.
     Acquired,
@@ -96,8 +97,6 @@ pub enum Use {
     ResizedTo(u32),
     /// RESIZE by this number.
     ResizedBy(i32),
-    /// TAKE, GIVE, DRAIN or RESIZE of an older server, which did not record the verb: the answer.
-    Counted(u32),
 }
 
 /// Limits of the memory.
@@ -362,8 +361,7 @@ impl SpentRequests {
 }
 
 /// The requests of a hold that are over when it ends. None of an unclaimed grant, unless its owner ended it: the owner
-/// does not know of the grant, and asks again with the same id. None that came from an older version without what they
-/// did.
+/// does not know of the grant, and asks again with the same id.
 pub(crate) fn spent_of(
     kind: Kind,
     id: HoldId,
@@ -377,7 +375,6 @@ pub(crate) fn spent_of(
         let what = match did {
             Did::Acquire => Use::Acquired,
             Did::Release(answer) => Use::Released(answer),
-            Did::Unknown => return None,
         };
         Some((RequestKey { scope: scope?, owner: &hold.owner, id: request }, what))
     })

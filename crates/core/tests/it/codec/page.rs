@@ -23,8 +23,8 @@ fn the_example_of_the_page_is_what_it_says() {
     let page = fs::read_to_string(PAGE).expect("docs/format.md");
     let dump = example(&page);
     let (frame, rest) = dump.split_at(12);
-    assert_eq!(frame, b"\x07\x81\x76\x5a\x1c\x93\xe9\xad\xc4\x01\x05\x32");
-    let (payload, end) = rest.split_at(0x32);
+    assert_eq!(frame, b"\x07\x81\x76\x5a\x1c\x93\xe9\xad\xc4\x01\x05\x33");
+    let (payload, end) = rest.split_at(0x33);
     assert_eq!((end.len(), &end[..3]), (1 + 2 + 8, &b"\0\x0a\0"[..]));
 
     let lock = record::decode(payload, NOW).expect("a payload");
@@ -51,15 +51,4 @@ fn the_table_of_the_page_covers_every_byte() {
     let pairs = digits.as_bytes().chunks(2).map(|pair| str::from_utf8(pair).expect("digits"));
     let bytes: Vec<u8> = pairs.map(|pair| u8::from_str_radix(pair, 16).expect("digits")).collect();
     assert_eq!(bytes, example(&page));
-}
-
-/// Before level 1, the byte in front of a request id was its length.
-#[test]
-fn a_value_of_an_earlier_module_is_recognized() {
-    let page = fs::read_to_string(PAGE).expect("docs/format.md");
-    let mut payload = example(&page)[12..12 + 0x32].to_vec();
-    assert!(!record::decode(&payload, NOW).expect("a payload").is_of_earlier_module());
-    let entry = payload.windows(3).position(|bytes| bytes == b"\x81r1").expect("the request id");
-    payload[entry] = 2;
-    assert!(record::decode(&payload, NOW).expect("a payload").is_of_earlier_module());
 }

@@ -109,10 +109,9 @@ impl Random {
     }
 
     fn did(&mut self) -> Did {
-        match self.below(3) {
+        match self.below(2) {
             0 => Did::Acquire,
-            1 => Did::Release(self.small(0, u32::MAX)),
-            _ => Did::Unknown,
+            _ => Did::Release(self.small(0, u32::MAX)),
         }
     }
 

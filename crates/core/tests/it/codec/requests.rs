@@ -1,11 +1,10 @@
-//! The requests in a step, and those written by older versions.
+//! The requests in a step.
 
 use super::random::Random;
-use super::{CLOCKS, NOW, encoded};
+use super::{CLOCKS, NOW};
 use dlock_core::base::kind::Kind;
 use dlock_core::base::time::LeaseInstant;
 use dlock_core::record::{self, Clocks, DecodeError, Level, SpentStep, StepInfo};
-use dlock_core::value::hold::Did;
 use dlock_core::value::resource::Resource;
 use dlock_core::value::spent::{RequestKey, Scope, Use};
 use dlock_wire::names;
@@ -13,7 +12,7 @@ use dlock_wire::names;
 /// A request with its strings.
 type Told = (Scope, Vec<u8>, Vec<u8>, Option<Use>);
 
-const USES: [Option<Use>; 11] = [
+const USES: [Option<Use>; 10] = [
     None,
     Some(Use::Acquired),
     Some(Use::Cancelled(1)),
@@ -24,7 +23,6 @@ const USES: [Option<Use>; 11] = [
     Some(Use::Drained(0)),
     Some(Use::ResizedTo(4)),
     Some(Use::ResizedBy(i32::MIN)),
-    Some(Use::Counted(7)),
 ];
 
 fn replayed(payload: &[u8]) -> Result<(Resource, Vec<Told>), DecodeError> {
@@ -52,7 +50,7 @@ fn requests(random: &mut Random) -> Vec<Told> {
     (0..random.below(5))
         .map(|at| {
             let scope = Scope::ALL[usize::try_from(random.below(5)).expect("small")];
-            let what = USES[usize::try_from(random.below(11)).expect("small")];
+            let what = USES[usize::try_from(random.below(10)).expect("small")];
             let owner = random.bytes(0, names::OWNER_MAX);
             (scope, owner, random.request_numbered(at).to_vec(), what)
         })
@@ -89,46 +87,24 @@ fn the_bytes_are_these() {
         (Scope::Semaphore, Vec::new(), b"r2".to_vec(), None),
     ];
     let payload = step(&mut Resource::free(Kind::Rw), &told);
-    assert_eq!(payload, b"\x01\x04\x02\x03\x01A\x02r1\x03\x03\x04\x00\x02r2\x00\x00");
+    assert_eq!(payload, b"\x01\x04\x02\x03\x01A\x02r1\x01\x02\x03\x04\x00\x02r2\x00\x00");
 }
 
 #[test]
 fn impossible_requests() {
     let payload = |entry: &[u8]| [b"\x01\x04\x01", entry, b"\x00"].concat();
-    assert!(replayed(&payload(b"\x00\x01A\x02r1\x01")).is_ok());
+    assert!(replayed(&payload(b"\x00\x01A\x02r1\x01\x00")).is_ok());
     let failed = |entry: &[u8]| replayed(&payload(entry)).err();
     let impossible = Some(DecodeError::Impossible);
-    assert_eq!(failed(b"\x05\x01A\x02r1\x01"), impossible, "no such scope");
-    assert_eq!(failed(b"\x00\x01A\x00\x01"), impossible, "an empty id");
-    let long = [&b"\x00\x01A\x41"[..], &[b'r'; 65], b"\x01"].concat();
+    assert_eq!(failed(b"\x05\x01A\x02r1\x01\x00"), impossible, "no such scope");
+    assert_eq!(failed(b"\x00\x01A\x00\x01\x00"), impossible, "an empty id");
+    let long = [&b"\x00\x01A\x41"[..], &[b'r'; 65], b"\x01\x00"].concat();
     assert_eq!(failed(&long), impossible, "a long id");
-    let long = [&b"\x00\xFB\x01\x01"[..], &[b'A'; 257], b"\x02r1\x01"].concat();
+    let long = [&b"\x00\xFB\x01\x01"[..], &[b'A'; 257], b"\x02r1\x01\x00"].concat();
     assert_eq!(failed(&long), impossible, "a long owner");
     let damaged = Some(DecodeError::Damaged);
-    assert_eq!(failed(b"\x00\x01A\x02r1\x0B"), damaged, "no such use");
+    assert_eq!(failed(b"\x00\x01A\x02r1\x01\x09"), damaged, "no such use");
     // It announces more than memory can hold.
     let many = b"\x01\x04\xFD\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x00";
     assert_eq!(replayed(many).err(), damaged);
-}
-
-#[test]
-fn what_older_versions_wrote_still_loads() {
-    // A hold of A whose ids do not record what they did.
-    let state = b"\x01\x00\x02\x01A\x05\x01\x01\x01\x00\x01\x06\x02r1\x02r2\x00\x00\x00\x00";
-    let resource = record::decode(state, NOW).expect("an old state");
-    let hold = resource.lock().hold().expect("it is held");
-    assert_eq!(hold.seen(Some(b"r1")), Some(Did::Unknown));
-    assert_eq!(hold.seen(Some(b"r2")), Some(Did::Unknown));
-    assert_eq!(encoded(&resource), state, "and is written as it was");
-    // A semaphore of 3 permits that remembers what it answered to two requests.
-    let semaphore = b"\x01\x00\x05\x03\x00\x02\x00\x00\x02\x02r1\x01\x02r2\x05";
-    assert!(record::decode(semaphore, NOW).is_ok());
-    let (_, told) = replayed(semaphore).expect("an old state");
-    let known =
-        |id: &[u8], answer| (Scope::Semaphore, Vec::new(), id.to_vec(), Some(Use::Counted(answer)));
-    assert_eq!(told, [known(b"r1", 1), known(b"r2", 5)]);
-    let step = b"\x01\x02\x05\x03\x00\x02\x00\x00\x01\x02r3\x00";
-    assert_eq!(replayed(step).expect("an old step").1, [known(b"r3", 0)]);
-    let twice = b"\x01\x00\x05\x03\x00\x02\x00\x00\x02\x02r1\x01\x02r1\x05";
-    assert_eq!(replayed(twice).err(), Some(DecodeError::Impossible));
 }

@@ -80,7 +80,7 @@ fn the_bytes_are_these() {
     extras.label = (*b"x").into();
     extras.notify = Notify::Channel((*b"c").into());
     extras.binding = Some(Binding { ms: 7, client: 0, is_shortened: false, orphan_until: None });
-    let more = b"\x01\x0A\x81r1\xC1r2\x02\x01\x00\x00\x01x\x02\x01c\x01\x07\x00";
+    let more = b"\x01\x0A\x01r1\x41r2\x02\x01\x00\x00\x01x\x02\x01c\x00\x01\x07\x00";
     let tied_bytes = [b"\x01\x00\x02", &held[..held.len() - 1], more].concat();
     assert_eq!(of(Body::Lock(Lock::Held(tied))), tied_bytes);
 
@@ -103,7 +103,7 @@ fn the_bytes_are_these() {
     let mut permit = held;
     permit[2] = 0;
     let id = [b"\xFE\xFE", &[255; 15][..]].concat();
-    let front = b"\x01\x00\x05\x03\x00\x02\x00\x01\x00";
+    let front = b"\x01\x00\x05\x03\x00\x02\x00\x01";
     let semaphore_bytes = [front, &id[..], &permit[..]].concat();
     assert_eq!(of(Body::Semaphore(Box::new(semaphore))), semaphore_bytes);
 

@@ -129,7 +129,7 @@ fn saved(world: &World) -> usize {
     let mut input = input.expect("what was saved");
     strings[1..].iter().for_each(|string| input.read(string).expect("what was saved"));
     let spent = input.finish().expect("what was saved").spent;
-    spent.map_or(0, |spent| spent.known(LeaseInstant(lease.0), limits))
+    spent.known(LeaseInstant(lease.0), limits)
 }
 
 #[test]
