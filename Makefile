@@ -133,10 +133,9 @@ failover: test-deps ## Judge what clients believed in failovers, as root (SECOND
 	SECONDS=$(or $(SECONDS),600) $(CARGO) test --package dlock --test failover
 
 # The tests take a minute or less each, one after the other: they measure how long no lock is granted.
-upgrade: test-deps ## Upgrade servers under load, and back: pair, Sentinel, cluster
+upgrade: test-deps ## Upgrade servers to a second record level, under load, and back: pair, Sentinel, cluster (FROM=commit)
 	@scripts/servers redis-7.0 >/dev/null
-	@scripts/module-of 7c31fa2 b7257aa >/dev/null
-	$(CARGO) test --package dlock --test upgrade -- --ignored --nocapture --test-threads=1
+	DLOCK_FROM=$(FROM) $(CARGO) test --package dlock --test upgrade -- --ignored --nocapture --test-threads=1
 
 soak: test-deps ## Run millions of locks and dead waiters: memory must stay flat
 	$(CARGO) test --package dlock --test it --test client -- --ignored --nocapture --test-threads=1 soak

@@ -1,7 +1,6 @@
 //! Groups of servers, and the steps that an operator takes with them (docs/upgrade.md).
 
 use std::{
-    fs,
     path::Path,
     time::{Duration, Instant},
 };
@@ -29,15 +28,6 @@ pub struct Group {
     way: FailoverBy,
 }
 
-/// What a server starts with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DataFolder {
-    /// With the file that it wrote when it ended.
-    Kept,
-    /// With nothing, so that it synchronizes in full.
-    Emptied,
-}
-
 /// Who makes a replica the primary.
 enum FailoverBy {
     /// The operator, with FAILOVER.
@@ -51,14 +41,6 @@ impl Group {
     pub fn pair(binary: &Binary, module: &Path, persistence: &[&str]) -> Group {
         let primary = setup(binary, module, persistence).start();
         let replica = setup(binary, module, persistence).replica_of(&primary).start();
-        Group { servers: vec![primary, replica], way: FailoverBy::Command }
-    }
-
-    /// A primary and a replica with RDB files and no setting of dlock: for modules that do not know these settings.
-    pub fn plain_pair(binary: &Binary, module: &Path) -> Group {
-        let plain = || Server::with(&RDB).binary(binary).module(module);
-        let primary = plain().start();
-        let replica = plain().replica_of(&primary).start();
         Group { servers: vec![primary, replica], way: FailoverBy::Command }
     }
 
@@ -102,11 +84,6 @@ impl Group {
     /// Restarts a replica with another module; returns when it follows its primary. Returns whether it resynchronized
     /// in part.
     pub fn restart_replica(&mut self, n: usize, module: &Path) -> bool {
-        self.restart_replica_with(n, module, DataFolder::Kept)
-    }
-
-    /// As [`Group::restart_replica`], with its data folder as it is or emptied.
-    pub fn restart_replica_with(&mut self, n: usize, module: &Path, data: DataFolder) -> bool {
         let server = &mut self.servers[n];
         // After a full synchronization a server writes its append-only file from the start, and refuses SHUTDOWN.
         wait_until("the append-only file", || {
@@ -115,9 +92,6 @@ impl Group {
         });
         server.shutdown(&[]);
         server.replace_module(module);
-        if data == DataFolder::Emptied {
-            fs::remove_file(server.dir().join("dump.rdb")).expect("a file in a folder of ours");
-        }
         let logged = server.log().len();
         server.start_again();
         self.wait_follows(n);

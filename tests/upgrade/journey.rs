@@ -1,6 +1,7 @@
 //! A group of servers goes to another module and back, under load, with checks at every step.
 
 use std::{
+    env,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -9,15 +10,15 @@ use dlock_testing::{Profile, Reply as _, Server, module_of_commit, module_path, 
 
 use crate::{caller::Caller, compare::compare, group::Group, load::Load, standing::Standing};
 
-/// The commit whose records are level 1.
-const FIRST: &str = "7c31fa2";
-
 /// Grants that show that the load goes on.
 const GRANTS: usize = 40;
 
-/// The module that writes and reads level 1 alone.
-pub fn first_module() -> PathBuf {
-    module_of_commit(FIRST)
+/// The module to upgrade from, which writes and reads level 1 alone.
+pub fn former_module() -> PathBuf {
+    match env::var("DLOCK_FROM").as_deref() {
+        Ok("") | Err(_) => module_path(Profile::Dev).to_owned(),
+        Ok(commit) => module_of_commit(commit),
+    }
 }
 
 /// The load, what stands, and what went wrong.
@@ -35,7 +36,7 @@ struct Run {
 
 /// Upgrade, downgrade, upgrade, level 2, restarts and a failover there. Each step is checked.
 pub fn journey(server: &str, mut group: Group) {
-    let (old, new) = (first_module(), module_path(Profile::Dev));
+    let (old, new) = (former_module(), module_path(Profile::NextLevel));
     let addresses = group.addresses();
     let mut run = Run {
         caller: Caller::new(&addresses),
@@ -123,9 +124,8 @@ impl Run {
             }
         }
         for server in &group.servers {
-            // Unknown to the module of the first level.
-            let refused = server.info("dlock").remove("records_refused").unwrap_or_default();
-            if !["", "0"].contains(&&*refused) {
+            let refused = server.info_number("dlock", "records_refused");
+            if refused > 0 {
                 self.faults.push(format!("{what}: {refused} records refused"));
             }
             let log = server.log();

@@ -1,5 +1,5 @@
-//! The upgrade of docs/upgrade.md, from the module of the first level to this one, and back, under load. And what came
-//! of upgrades from earlier modules. `make upgrade` runs it: it builds these modules from their commits.
+//! The upgrade of docs/upgrade.md under load, and back: from this module to the same with a second record level.
+//! `make upgrade` runs it. `DLOCK_FROM` names a commit whose module is in the place of the first one.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,16 +14,14 @@ mod group;
 mod journey;
 mod ledger;
 mod load;
-mod old_way;
 mod requests;
 mod standing;
 
 use dlock_testing::Binary;
 
 use self::{
-    group::{AOF, DataFolder, Group, RDB},
-    journey::{first_module, journey},
-    old_way::Outcome,
+    group::{AOF, Group, RDB},
+    journey::{former_module, journey},
 };
 
 /// Makes a test of each function for each server.
@@ -37,7 +35,7 @@ macro_rules! on_each_server {
         mod $module {
             $(
                 #[test]
-                #[ignore = "a minute or more, with modules of other commits: make upgrade"]
+                #[ignore = "a minute or more, with another module: make upgrade"]
                 fn $test() {
                     super::$test($server);
                 }
@@ -51,47 +49,20 @@ on_each_server! {
     a_pair_with_append_only_files_is_upgraded_and_downgraded_under_load
     a_sentinel_group_is_upgraded_and_downgraded_under_load
     a_cluster_is_upgraded_and_downgraded_under_load
-    a_former_primary_of_an_earlier_module_starts_with_an_empty_folder
-    a_former_primary_of_an_earlier_module_that_keeps_its_file_grants_nothing_or_is_equal
 }
 
 fn a_pair_is_upgraded_and_downgraded_under_load(server: &str) {
-    journey(server, Group::pair(&Binary::named(server), &first_module(), &RDB));
+    journey(server, Group::pair(&Binary::named(server), &former_module(), &RDB));
 }
 
 fn a_pair_with_append_only_files_is_upgraded_and_downgraded_under_load(server: &str) {
-    journey(server, Group::pair(&Binary::named(server), &first_module(), &AOF));
+    journey(server, Group::pair(&Binary::named(server), &former_module(), &AOF));
 }
 
 fn a_sentinel_group_is_upgraded_and_downgraded_under_load(server: &str) {
-    journey(server, Group::sentinel(&Binary::named(server), &first_module(), &RDB));
+    journey(server, Group::sentinel(&Binary::named(server), &former_module(), &RDB));
 }
 
 fn a_cluster_is_upgraded_and_downgraded_under_load(server: &str) {
-    journey(server, Group::cluster(&Binary::named(server), &first_module(), &RDB));
-}
-
-/// The documented way.
-fn a_former_primary_of_an_earlier_module_starts_with_an_empty_folder(server: &str) {
-    let outcome = old_way::upgrade(server, DataFolder::Emptied);
-    println!("{server}, with an empty folder: {outcome}");
-    assert_shows_the_defect(&outcome);
-    assert_eq!((outcome.restarted, outcome.refused, outcome.strangers), (0, 0, 0));
-}
-
-fn a_former_primary_of_an_earlier_module_that_keeps_its_file_grants_nothing_or_is_equal(
-    server: &str,
-) {
-    let outcome = old_way::upgrade(server, DataFolder::Kept);
-    println!("{server}, from its file: {outcome}");
-    assert_shows_the_defect(&outcome);
-    assert!(outcome.restarted == 0 || outcome.refused > 0, "it differs, and says nothing");
-    assert_eq!(outcome.strangers, 0);
-}
-
-/// This module reads every record of the earlier one. The earlier one does not read those of this one; else the scene
-/// would show nothing.
-fn assert_shows_the_defect(outcome: &Outcome) {
-    assert_eq!(outcome.upgraded_replica, 0);
-    assert!(outcome.earlier_replica > 0);
+    journey(server, Group::cluster(&Binary::named(server), &former_module(), &RDB));
 }
