@@ -4,15 +4,13 @@
 //! `DLOCK_RUNS` sets the number of histories (`make steps HISTORIES=1000000`), `DLOCK_FIRST` the first seed, and
 //! `DLOCK_SEED` runs one history alone. A history that fails is shown with as few rows as possible.
 
-mod asked;
 mod differences;
 mod driver;
 mod rows;
 
 use crate::simulator::number_in;
-use differences::{DIFFERENCES, SWAPPED};
+use differences::DIFFERENCES;
 use driver::Driver;
-use rows::carry_out;
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -20,7 +18,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const COMMIT: &str = "7c31fa2";
+const COMMIT: &str = "c65f043b";
 
 const HISTORIES: u64 = 20_000;
 /// Number of histories that show rare differences, too.
@@ -70,11 +68,6 @@ fn steps(old: &mut Old, history: Vec<(String, String)>) -> Vec<Step> {
     both.map(|((row, new), old)| Step { row, old, new }).collect()
 }
 
-/// Whether a row does all work that is due.
-fn ticks(row: &str) -> bool {
-    row.ends_with("tick") || row.contains(" whole ")
-}
-
 /// The first step that no difference explains. Counts the differences by their place in the list.
 fn unexplained(steps: &[Step], seen: &mut BTreeMap<usize, u64>) -> Option<usize> {
     for (at, Step { row, old, new }) in steps.iter().enumerate() {
@@ -84,10 +77,6 @@ fn unexplained(steps: &[Step], seen: &mut BTreeMap<usize, u64>) -> Option<usize>
         if old == new {
             continue;
         }
-        let mut since_tick = steps[..at].iter().rev().take_while(|step| !ticks(&step.row));
-        let is_swap = |row: &str| row.contains("swapdb");
-        let is_swapped = is_swap(row) || since_tick.any(|step| is_swap(&step.row));
-        let row = if ticks(row) && is_swapped { &format!("{row} {SWAPPED}") } else { row };
         let explains = |n: &usize| (DIFFERENCES[*n].explains)(row, old, new);
         let Some(n) = (0..DIFFERENCES.len()).find(explains) else { return Some(at) };
         *seen.entry(n).or_default() += 1;
@@ -104,7 +93,7 @@ fn shortened(old: &mut Old, mut all: Vec<Step>) -> Vec<Step> {
     for at in (0..all.len()).rev() {
         let mut driver = Driver::new();
         let kept = all.iter().enumerate().filter(|(n, _)| *n != at).map(|(_, step)| &step.row);
-        let history = kept.map(|row| (row.clone(), carry_out(&mut driver, row))).collect();
+        let history = kept.map(|row| (row.clone(), driver.row(row))).collect();
         let mut fewer = steps(old, history);
         let panics = |step: &Step| step.old.starts_with("panic") || step.new.starts_with("panic");
         if let Some(end) = unexplained(&fewer, &mut BTreeMap::new())

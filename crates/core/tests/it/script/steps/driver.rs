@@ -1,9 +1,9 @@
 //! Carries out rows, and says all that clients can see of them. This file is compiled twice: here, and by
 //! `scripts/core-of` around an earlier core, with the support of that core's tests.
 
-use super::asked::{Settings, counters, known_requests};
 use crate::script::{BASE_US, Table};
 use crate::support::{MS, World};
+use dlock_core::tables::settings::Settings;
 use std::fmt::Write as _;
 use std::panic::AssertUnwindSafe;
 
@@ -55,7 +55,7 @@ impl Driver {
         let world = &mut self.0.world;
         match *row {
             ["state"] => return self.state(),
-            ["requests"] => return known_requests(world).to_string(),
+            ["requests"] => return world.machine.tables().known_requests(world.now()).to_string(),
             ["arrived"] => world.all_delivered(),
             ["events-late"] => world.after_events = |_, _| (),
             _ => return self.0.perform(row),
@@ -67,7 +67,7 @@ impl Driver {
     fn state(&mut self) -> String {
         let world = &self.0.world;
         let keys: Vec<String> = world.keys.digest().map(|key| format!("{key:?}")).collect();
-        let c = counters(world);
+        let c = &world.machine.tables().counters;
         let counters = [
             [c.grants_at_once, c.grants_after_waiting, c.timeouts, c.expiries, c.releases],
             [c.broken, c.disconnected, c.replaced, c.unclaimed, 0],

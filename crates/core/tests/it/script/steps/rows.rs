@@ -1,56 +1,10 @@
 //! The rows of a history: those of the other random tables, and those that they do not have.
 
-use super::asked::counters;
 use super::driver::Driver;
-use crate::script::BASE_US;
 use crate::script::random::{self, Mode, State};
-use crate::support::MS;
-use dlock_core::base::time::Instant;
-use dlock_core::tables::queues::waiter::{WaitState, Waiter};
 use dlock_testing::Dice;
 
 const ROWS: usize = 40;
-
-/// Marks a flush that ended places without a connection.
-pub const PLACES_END: &str = "; (places end)";
-
-/// Marks a flush that found a call blocked whose time was over, and that has a place: it stays.
-pub const PLACES_STAY: &str = "; (places stay)";
-
-/// Marks a search for deadlocks that ended a wait, and nobody was told.
-pub const REFUSED: &str = "; (a place is refused)";
-
-/// Carries out a row, and says what this core shows.
-pub fn carry_out(driver: &mut Driver, line: &str) -> String {
-    let is_flush = line.contains("flush");
-    let has_absent = is_flush && driver.0.world.machine.tables().waits.absent() > 0;
-    let has_late = is_flush && has_late(driver, line);
-    let refused = |driver: &Driver| counters(&driver.0.world).deadlocks_refused;
-    let refused_before = if line.contains("failover") { 0 } else { refused(driver) };
-    let shown = driver.row(line);
-    let told = shown.matches("DEADLOCK").count() + shown.matches(": deadlock ").count();
-    let is_told = refused(driver) <= refused_before + told as u64;
-    match (has_absent, has_late, is_told) {
-        (true, ..) => shown + PLACES_END,
-        (false, true, _) => shown + PLACES_STAY,
-        (false, false, false) => shown + REFUSED,
-        (false, false, true) => shown,
-    }
-}
-
-/// Whether, at the time of a row, a call is blocked whose time is over, and that has a place.
-fn has_late(driver: &Driver, line: &str) -> bool {
-    let ms: u64 = line.split(' ').next().and_then(|ms| ms.parse().ok()).expect("a time");
-    let at = Instant(BASE_US + ms * MS);
-    let waits = &driver.0.world.machine.tables().waits;
-    let is_late = |waiter: &Waiter| match waiter.wait_state {
-        WaitState::Blocked { until } => {
-            until.is_some_and(|until| until <= at) && waiter.ask.queue_ms.is_some()
-        }
-        _ => false,
-    };
-    waits.queues().any(|(id, _)| waits.walk(id).any(|(_, waiter)| is_late(waiter)))
-}
 
 /// Draws a history. Returns its rows, and what this core shows.
 pub fn history(seed: u64) -> Vec<(String, String)> {
@@ -58,7 +12,7 @@ pub fn history(seed: u64) -> Vec<(String, String)> {
     let mut driver = Driver::new();
     let mut done: Vec<(String, String)> = Vec::new();
     let mut perform = |driver: &mut Driver, line: String| {
-        let shown = carry_out(driver, &line);
+        let shown = driver.row(&line);
         done.push((line, shown));
     };
     // Some work is cut into portions. What is left in between is up to the core.
