@@ -11,7 +11,7 @@ pub(super) const SHOW: Command = Command {
     group: Group::Lock,
     summary: "",
     like: None,
-    since: "0.1.0",
+    since: "1.0.0",
     complexity: "O(1)",
     arity: 0,
     access: Access::Read,
