@@ -3,7 +3,9 @@
 //!
 //! A test reads like this:
 //!
-//! ```ignore
+//! ```no_run
+//! use dlock_testing::{Reply as _, SOON, Server};
+//!
 //! let server = Server::start();
 //! let mut holder = server.client();
 //! let token = holder.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();

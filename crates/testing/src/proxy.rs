@@ -3,11 +3,13 @@
 //! One thread moves the bytes, in whole RESP frames, so that a fault can hit exactly between a request and its reply.
 //! Every change takes effect before its call returns.
 //!
-//! ```ignore
+//! ```no_run
+//! use dlock_testing::{Fault, Proxy, Server};
+//!
+//! let server = Server::start();
 //! let proxy = Proxy::to(&server);
-//! let client = Client::connect(&proxy.url()).await?;
 //! let lost = proxy.once("DLOCK.ACQUIRE", Fault::LoseReply);
-//! let guard = client.lock("k").acquire().await?; // asks twice
+//! // A client of `proxy.url()` that acquires a lock asks twice.
 //! assert_eq!(lost.fired(), 1);
 //! ```
 

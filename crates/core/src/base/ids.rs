@@ -1,9 +1,18 @@
 //! Ids that rooms share: a type for each kind of thing, so that the id of one cannot be passed for the id of another.
 //!
+//! ```
+//! # use dlock_core::{base::ids::{QueueId, WaiterSlot}, tables::queues::WaitQueues};
+//! fn queue_len(waits: &WaitQueues, queue: QueueId, slot: WaiterSlot) -> usize {
+//!     waits.len_of(queue)
+//! }
+//! ```
+//!
+//! The same with the other id does not compile:
+//!
 //! ```compile_fail,E0308
-//! # use dlock_core::{ids::WaiterSlot, queues::WaitQueues};
-//! fn queue_len(waits: &WaitQueues, slot: WaiterSlot) -> usize {
-//!     waits.len_of(slot) // takes a `QueueId`
+//! # use dlock_core::{base::ids::{QueueId, WaiterSlot}, tables::queues::WaitQueues};
+//! fn queue_len(waits: &WaitQueues, queue: QueueId, slot: WaiterSlot) -> usize {
+//!     waits.len_of(slot)
 //! }
 //! ```
 
