@@ -115,9 +115,6 @@ async fn ask_server(info: &ConnectionInfo, tls: Option<&TlsCertificates>) -> Red
 fn facts(info: &str, mut fields: Fields) -> Facts {
     let lines = info.lines().filter_map(|line| line.split_once(':'));
     fields.extend(lines.map(|(name, value)| (name.to_owned(), value.trim().to_owned())));
-    if fields.keys().any(|name| name.starts_with("dlock_")) {
-        fields.entry("dlock_version".to_owned()).or_insert_with(|| "before 0.2".to_owned());
-    }
     Facts(fields)
 }
 
@@ -185,15 +182,10 @@ mod tests {
 
     #[test]
     fn fields_and_settings_are_one_map() {
-        let info = "# Server\r\nrun_id:ab\r\nslave0:ip=::1,port=7001\r\ndlock_held_locks:0\r\n";
-        let settings = Fields::from([("save".to_owned(), String::new())]);
-        let found = facts(info, settings.clone());
-        assert_eq!((found.get("run_id"), found.get("dlock_version")), ("ab", "before 0.2"));
+        let info = "# Server\r\nrun_id:ab\r\nslave0:ip=::1,port=7001\r\ndlock_version:1.0.0\r\n";
+        let found = facts(info, Fields::from([("save".to_owned(), String::new())]));
+        assert_eq!((found.get("run_id"), found.get("dlock_version")), ("ab", "1.0.0"));
         assert_eq!(found.0.get("save").map(String::as_str), Some(""));
-        assert_eq!(
-            facts(&format!("{info}dlock_version:0.2.0\r\n"), settings).get("dlock_version"),
-            "0.2.0"
-        );
         assert_eq!(facts("# Server\r\n", Fields::new()).get("dlock_version"), "");
     }
 

@@ -74,8 +74,8 @@ impl Latch {
     ///
     /// # Errors
     ///
-    /// [`Broken`](crate::ErrorKind::Broken) if it is deleted or flushed, or its time ends, before. A server from 0.2.0
-    /// on remembers that for `dlock.request-memory-ms` (60 s), or until the latch is closed again.
+    /// [`Broken`](crate::ErrorKind::Broken) if it is deleted or flushed, or its time ends, before. The server
+    /// remembers that for `dlock.request-memory-ms` (60 s), or until the latch is closed again.
     /// [`Busy`](crate::ErrorKind::Busy), [`Unavailable`](crate::ErrorKind::Unavailable).
     ///
     /// # Cancel safety

@@ -8,7 +8,6 @@ use crate::base::error::{Error, ErrorKind};
 use crate::base::hold_ref::HoldRef;
 use crate::base::lost::{Lost, Released};
 use crate::base::reply::read;
-use crate::connection::exchange::Reply;
 use crate::state::hold_state::{ReleaseReply, Verdict};
 use crate::telemetry;
 
@@ -82,35 +81,16 @@ impl Hold {
     /// Releases one part: what that found, and what the server counts afterwards.
     async fn release_part(&self, part: &HoldRef, until: Instant) -> Result<(Verdict, i64), Error> {
         let id = Some(self.tracked.release_id());
-        let up = self.core.routes.connection(part.key());
-        let is_permit = matches!(part, HoldRef::Permit { .. });
-        let replied = match self.exchange_release(part, id, until).await {
-            // A server before 0.2.0 knows no request ids of permits, and has done nothing.
-            Err(error) if is_permit && error.kind() == ErrorKind::Invalid => {
-                let again = self.exchange_release(part, None, until).await;
-                // Another server may have carried out a copy that got no answer.
-                again.map_err(|again| again.repeated(error.unanswered()))
-            }
-            replied => replied,
+        let Some(request) = part.release(id, self.tracked.is_done()) else {
+            return Err(Error::invalid("several locks are released one by one"));
         };
-        let (reply, left) = match replied {
+        let up = self.core.routes.connection(part.key());
+        let (reply, left) = match self.core.routes.exchange(part.key(), &request, until).await {
             Ok(reply) => (ReleaseReply::Released, read(reply.value)?),
             Err(error) => (ReleaseReply::of(&error, up).ok_or(error)?, 0),
         };
         let state = self.tracked.state();
         Ok((state.released(Moment::now(), state.alive(), reply), left))
-    }
-
-    async fn exchange_release(
-        &self,
-        part: &HoldRef,
-        reqid: Option<&[u8]>,
-        until: Instant,
-    ) -> Result<Reply, Error> {
-        let Some(request) = part.release(reqid, self.tracked.is_done()) else {
-            return Err(Error::invalid("several locks are released one by one"));
-        };
-        self.core.routes.exchange(part.key(), &request, until).await
     }
 }
 

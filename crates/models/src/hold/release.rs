@@ -11,7 +11,7 @@ const TICKS: u64 = 5;
 /// A mistake in how a client takes the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bug {
-    /// As before 0.2.0: a copy that finds nothing means that the first one worked.
+    /// A copy that finds nothing means that the first one worked.
     NotHeldToACopyIsARelease,
     NotHeldToACopyIsALoss,
     AnExpiryOnTheWayIsALoss,

@@ -18,10 +18,9 @@ macro_rules! stats {
             pub version: String,
             /// `master` or `slave`.
             pub role: String,
-            /// Version of the dlock module, for example `0.1.0`; of an older module its number in MODULE LIST.
+            /// Version of the dlock module, for example `1.0.0`.
             pub dlock_version: String,
-            /// How long waits and holds last, each family that the server shows; none from an older module. Since the
-            /// start of the server.
+            /// How long waits and holds last, each family that the server shows. Since its start.
             pub latency: Vec<Latency>,
             $($(#[$doc])* pub $field: u64,)*
         }
@@ -43,24 +42,13 @@ macro_rules! stats {
                     address: address.to_owned(),
                     version,
                     role: get("role").to_owned(),
-                    dlock_version: match get("dlock_version") {
-                        "" => listed_version(text).to_owned(),
-                        version => version.to_owned(),
-                    },
+                    dlock_version: get("dlock_version").to_owned(),
                     latency: latency::read(get),
                     $($field: get($line).parse().unwrap_or(0),)*
                 }
             }
         }
     };
-}
-
-/// The version in the server's list of modules.
-fn listed_version(text: &str) -> &str {
-    let module = text.lines().find_map(|line| line.strip_prefix("module:name=dlock,"));
-    let version =
-        module.and_then(|fields| fields.split(',').find_map(|field| field.strip_prefix("ver=")));
-    version.unwrap_or_default()
 }
 
 stats! {
@@ -131,15 +119,6 @@ mod tests {
         );
         assert_eq!((stats.held_locks, stats.keys, stats.waiters_blocked), (2, 3, 5));
         assert_eq!((stats.grants_at_once, stats.expiries), (7, 0));
-    }
-
-    #[test]
-    fn the_version_of_the_module_is_its_own_or_the_listed_one() {
-        let listed = "# Modules\r\nmodule:name=bf,ver=9,api=1\r\nmodule:name=dlock,ver=1,api=1,filters=0\r\n";
-        assert_eq!(Stats::parse("here", listed).dlock_version, "1");
-        let both = format!("{listed}# dlock_keys\r\ndlock_version:0.1.0\r\n");
-        assert_eq!(Stats::parse("here", &both).dlock_version, "0.1.0");
-        assert_eq!(Stats::parse("here", TEXT).dlock_version, "");
     }
 
     #[test]
