@@ -41,21 +41,20 @@ async fn sentinels_want_a_password_of_their_own() {
     let in_url = format!("{url}?sentinel_password=pass-%26sentinel");
 
     for url in [url.clone(), format!("{url}?sentinel_password=pass-server")] {
-        let error = within("connecting", Client::builder().connect(&url)).await.unwrap_err();
+        let error = within("connecting", patient().connect(&url)).await.unwrap_err();
         refused(&url, &error);
     }
     let stranger = in_url.replace("pass-server", "pass-wrong");
-    let error = within("connecting", Client::builder().connect(&stranger)).await.unwrap_err();
+    let error = within("connecting", patient().connect(&stranger)).await.unwrap_err();
     refused(&stranger, &error);
 
-    let builder = Client::builder().sentinel_credentials("", "pass-&sentinel");
+    let builder = patient().sentinel_credentials("", "pass-&sentinel");
     assert!(!format!("{builder:?}").contains("pass-"), "{builder:?}");
     let first = builder.connect(&url).await.unwrap();
-    let second = Client::builder().connect(&in_url).await.unwrap();
+    let second = patient().connect(&in_url).await.unwrap();
     // The builder overrides the URL.
     let wrong = format!("{url}?sentinel_password=wrong");
-    let third =
-        Client::builder().sentinel_credentials("default", "pass-&sentinel").connect(&wrong).await;
+    let third = patient().sentinel_credentials("default", "pass-&sentinel").connect(&wrong).await;
     for client in [&first, &second, &third.unwrap()] {
         works(client, "k").await;
     }
@@ -79,11 +78,11 @@ async fn a_user_of_sentinels_needs_few_rights() {
             .split(' ')
             .collect::<Vec<_>>(),
     );
-    let client = Client::builder().connect(&url).await.unwrap();
+    let client = patient().connect(&url).await.unwrap();
     works(&client, "k").await;
     for right in ["-role", "+role", "-sentinel|masters"] {
         sentinels.cmd(&["ACL", "SETUSER", "app", right]);
-        let connected = within("connecting", Client::builder().connect(&url)).await;
+        let connected = within("connecting", patient().connect(&url)).await;
         assert_eq!(connected.is_ok(), right == "+role", "{right}");
         if let Err(error) = connected {
             refused(&url, &error);
@@ -110,7 +109,7 @@ async fn users_of_the_documents_can_work() {
         server.cmd(&user).ok();
         let url = server.url().replace("://", "://worker:secret@");
         for wait in WAITS {
-            let client = Client::builder().wait(wait).connect(&url).await;
+            let client = patient().wait(wait).connect(&url).await;
             let client = client.unwrap_or_else(|error| panic!("{user:?}: {error}"));
             works(&client, "lock:k").await;
             // The message of a flush gets through.
@@ -125,7 +124,7 @@ async fn users_of_the_documents_can_work() {
                 node.cmd(&user).ok();
             }
             let url = nodes.url().replace("://", "://worker:secret@");
-            let client = Client::builder().connect(&url).await;
+            let client = patient().connect(&url).await;
             let client = client.unwrap_or_else(|error| panic!("{user:?}: {error}"));
             for key in ["lock:a", "lock:b", "lock:c"] {
                 works(&client, key).await;
@@ -152,10 +151,15 @@ fn certificates(tls: &Tls, shown: bool) -> TlsCertificates {
     if shown { certificates.client(chain, key) } else { certificates }
 }
 
+/// A handshake of a build without optimisations takes long on a busy machine.
+fn patient() -> ClientBuilder {
+    Client::builder().connect_timeout(Duration::from_secs(20))
+}
+
 /// Without a client certificate, and without trust in the authority; with the expected errors.
 fn strangers(tls: &Tls) -> [(ClientBuilder, &'static str); 2] {
-    let unknown = Client::builder().tls(certificates(tls, false));
-    [(unknown, "CertificateRequired"), (Client::builder(), "UnknownIssuer")]
+    let unknown = patient().tls(certificates(tls, false));
+    [(unknown, "CertificateRequired"), (patient(), "UnknownIssuer")]
 }
 
 /// Servers that require a certificate from all clients and from each other.
@@ -176,20 +180,20 @@ async fn sentinels_and_servers_behind_tls() {
     let url = sentinels.url();
     assert!(url.starts_with("rediss-sentinel://"), "{url}");
 
-    let client = Client::builder().tls(certificates(&tls, true)).connect(&url).await.unwrap();
+    let client = patient().tls(certificates(&tls, true)).connect(&url).await.unwrap();
     let infos = sentinels
         .ports()
         .into_iter()
         .map(|port| format!("rediss://127.0.0.1:{port}").into_connection_info().unwrap());
     let node = "rediss://ignored/".into_connection_info().unwrap();
     let (infos, name) = (infos.collect(), sentinels.name());
-    let builder = Client::builder().tls(certificates(&tls, true));
+    let builder = patient().tls(certificates(&tls, true));
     let second = builder.connect_sentinel(infos, name, node).await.unwrap();
     // The servers behind TLS, the Sentinels not.
     let plain: Vec<String> =
         sentinels.plain_ports().iter().map(|port| format!("127.0.0.1:{port}")).collect();
     let plain = format!("rediss-sentinel://{}/{name}?sentinel_tls=no", plain.join(","));
-    let third = Client::builder().tls(certificates(&tls, true)).connect(&plain).await.unwrap();
+    let third = patient().tls(certificates(&tls, true)).connect(&plain).await.unwrap();
     let all = [client, second, third];
     for client in &all {
         works(client, "k").await;
@@ -222,7 +226,7 @@ async fn a_cluster_behind_tls() {
     let nodes = Nodes::of(setups);
     // One node is enough to discover the others.
     let url = format!("rediss-cluster://127.0.0.1:{}", ports[1].port());
-    let builder = Client::builder().tls(certificates(&tls, true));
+    let builder = patient().tls(certificates(&tls, true));
     let client = within("connecting", builder.connect(&url)).await.unwrap();
     for (n, node) in nodes.all().iter().enumerate() {
         let mut keys = (0..).map(|n| format!("k{n}"));
@@ -270,8 +274,7 @@ async fn bad_certificates_are_reported_at_once() {
         ("rediss://127.0.0.1:1/", pair(&key, &key)),
         ("rediss://127.0.0.1:1/", pair(&authority, &authority)),
     ] {
-        let error =
-            within(url, Client::builder().tls(certificates).connect(url)).await.unwrap_err();
+        let error = within(url, patient().tls(certificates).connect(url)).await.unwrap_err();
         println!("{url}: {error}");
         assert_eq!(error.kind(), ErrorKind::Invalid, "{url}: {error}");
     }

@@ -68,7 +68,7 @@ fn fenced() {
 
 #[test]
 fn once() {
-    assert_eq!(run("once"), "10000 requests served, computed 1 times\n");
+    assert_eq!(run("once"), "1000 requests served, computed 1 times\n");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn built() -> &'static HashMap<String, PathBuf> {
     static BUILT: OnceLock<HashMap<String, PathBuf>> = OnceLock::new();
     BUILT.get_or_init(|| {
         // Those that the Makefile builds the tests with: nothing is built twice.
-        let features = std::env::var("DLOCK_TEST_FEATURES").unwrap_or_default();
+        let features = std::env::var("FEATURES").unwrap_or_default();
         let output = dlock_testing::cargo()
             .args(["build", "--workspace", "--examples", "--features", &features])
             .arg("--message-format=json-render-diagnostics")

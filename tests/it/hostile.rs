@@ -287,7 +287,7 @@ fn a_hold_that_cannot_be_is_refused(family: Family) {
                 31_536_000_000 + u64::from(over);
         }),
         ("ids", &|hold, over| {
-            let ids = b"\x01a".repeat(8 + over as usize);
+            let ids = b"\x00a".repeat(8 + over as usize);
             hold.extras_mut().requests = Requests::from_bytes(&ids, 9).expect("nine ids");
         }),
     ];

@@ -1,4 +1,4 @@
-//! Ten thousand requests for one missing cache entry: one computes it, the others wait for the result.
+//! A thousand requests for one missing cache entry: one computes it, the others wait for the result.
 //! `cargo run --example once -- redis://127.0.0.1:6379/`
 use dlock_client::{Client, Once};
 use redis::AsyncCommands as _;
@@ -12,7 +12,7 @@ async fn main() -> Result<(), Failure> {
     let client = Client::connect(&url).await?;
     let cache = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
     let mut requests = JoinSet::new();
-    for _ in 0..10_000 {
+    for _ in 0..1_000 {
         let (flight, mut cache) = (client.lock("example:report:flight"), cache.clone());
         requests.spawn(async move {
             if let Some(report) = cache.get::<_, Option<String>>("example:report").await? {
