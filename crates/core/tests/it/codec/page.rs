@@ -30,9 +30,9 @@ fn the_example_of_the_page_is_what_it_says() {
     let lock = record::decode(payload, NOW).expect("a payload");
     let Body::Lock(Lock::Held(hold)) = &lock.body else { panic!("a held lock: {lock:?}") };
     assert_eq!(hold.owner[..], *b"alice");
-    assert_eq!((hold.token, hold.count, hold.lease_ms), (1_795_435_033_500_566, 1, 60_000));
-    assert_eq!(hold.deadline, LeaseInstant(0) + 59_579);
-    assert_eq!(NOW - hold.since, 422);
+    assert_eq!((hold.token, hold.count, hold.lease_ms), (1_795_871_927_035_398, 1, 60_000));
+    assert_eq!(hold.deadline, LeaseInstant(0) + 59_597);
+    assert_eq!(NOW - hold.since, 404);
     let extras = hold.extras.as_deref().expect("extras");
     assert!(extras.requests.iter().eq([(&b"r1"[..], Did::Acquire)]));
     assert_eq!(hold.label(), b"deliveries");
