@@ -24,7 +24,7 @@ help: ## List the targets
 run: deps ## Build the module and start a server with it on 127.0.0.1 (PORT=6379)
 	@scripts/run
 
-test: module ## Run all tests, including those with real servers
+test: test-deps ## Run all tests, including those with real servers
 	@scripts/test
 
 bench: deps ## Run the benchmarks, each against a plain Redis in the same run
@@ -42,7 +42,7 @@ dist: ## Build a release in target/dist: archive, .deb, .rpm, checksums (TARGET=
 # whose result does not change over time. `make deny` installs it and checks advisories, too.
 check: test-deps ## Check format, lints and documentation, and run all tests (CI: this, then test-clients)
 	$(CARGO) fmt --all -- --check
-	$(CARGO) clippy --workspace --all-targets --features $(FEATURES) -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --test measures --features $(FEATURES) -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --workspace check bans licenses sources; \
 	else echo "cargo-deny is not installed: not checked (make deny)"; fi
@@ -108,12 +108,18 @@ asan book bridge contrib-check dist-check features fencing links msrv nightly wa
 ##@ At night (CONTRIBUTING.md says what each can find)
 
 nightly: ## Run these one after the other, go on after a failure, and say at the end what failed
-matrix: module ## Run the tests of module, clients and command against every server of scripts/servers
+matrix: test-deps ## Run the tests with the release build of the module against every server of scripts/servers
+	$(CARGO) build --release --package dlock --lib
 	@scripts/deps clients
 	@scripts/matrix
 
 measures: test-deps ## Run the tests that measure costs and times
 	$(CARGO) test --package dlock --test measures -- --nocapture --test-threads=1
+
+models: ## Look at more histories of the core (HISTORIES=1000000 FIRST=1), and at more states of the quorum lock
+	DLOCK_RUNS=$(or $(HISTORIES),1000000) DLOCK_FIRST=$(or $(FIRST),1) \
+	    $(CARGO) test --package dlock-core --test it -- --nocapture the_machine_and_the_model_agree
+	DLOCK_LATE=1 $(CARGO) test --package dlock-models -- --nocapture
 
 traps: test-deps ## Put each mistake into the naive client: a scene of the conformance kit has to fail
 	$(CARGO) run --package dlock-conformance --bin dlock-conformance -- --traps -- python3 clients/conformance/naive.py

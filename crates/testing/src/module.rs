@@ -18,25 +18,25 @@ pub enum Profile {
     Release,
 }
 
-/// Path of the module: `$DLOCK_MODULE`, except with a second level, else built by cargo, at most once per process and
-/// profile.
+/// Path of the module: `$DLOCK_MODULE` (with a second level `$DLOCK_NEXT_LEVEL_MODULE`), else built by cargo, at most
+/// once per process and profile.
 pub fn path(profile: Profile) -> &'static Path {
     static DEV: OnceLock<PathBuf> = OnceLock::new();
     static NEXT_LEVEL: OnceLock<PathBuf> = OnceLock::new();
     static RELEASE: OnceLock<PathBuf> = OnceLock::new();
-    let (cell, name) = match profile {
-        Profile::Dev => (&DEV, "dev"),
+    let (cell, variable, name, args): (_, _, _, &[&str]) = match profile {
+        Profile::Dev => (&DEV, "DLOCK_MODULE", "dev", &[]),
         Profile::NextLevel => {
-            let build = || build("dlock", "next-level", &["--features", "next-level"]);
-            return NEXT_LEVEL.get_or_init(build);
+            let args = &["--features", "next-level"];
+            (&NEXT_LEVEL, "DLOCK_NEXT_LEVEL_MODULE", "next-level", args)
         }
-        Profile::Release => (&RELEASE, "release"),
+        Profile::Release => (&RELEASE, "DLOCK_MODULE", "release", &[]),
     };
-    cell.get_or_init(|| match env::var_os("DLOCK_MODULE").filter(|path| !path.is_empty()) {
-        Some(path) => PathBuf::from(path)
-            .canonicalize()
-            .unwrap_or_else(|error| panic!("DLOCK_MODULE: {error}")),
-        None => build("dlock", name, &[]),
+    cell.get_or_init(|| match env::var_os(variable).filter(|path| !path.is_empty()) {
+        Some(path) => {
+            PathBuf::from(path).canonicalize().unwrap_or_else(|error| panic!("{variable}: {error}"))
+        }
+        None => build("dlock", name, args),
     })
 }
 
