@@ -82,8 +82,15 @@ impl Servers {
             let connection = self.connection.get_or_insert_with(|| server.client3());
             return Ok(show(&connection.cmd(words)));
         }
+        // A former primary says for seconds that it is one: the Sentinels know better.
+        let named = match &self.kind {
+            Kind::Sentinel { sentinels, .. } => sentinels.primary_port(),
+            _ => None,
+        };
         let mut reply = None;
-        for server in self.all() {
+        for server in
+            self.all().iter().filter(|server| named.is_none_or(|port| port == server.port()))
+        {
             // A failover cuts connections, and changes who answers. A dead server refuses them.
             let connect = std::panic::AssertUnwindSafe(|| server.client3());
             let Ok(mut client) = std::panic::catch_unwind(connect) else { continue };
