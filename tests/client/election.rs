@@ -237,9 +237,10 @@ async fn a_leader_that_is_cut_off_is_followed_after_its_bind_time() {
     let next = tokio::spawn(async move { next.campaign().await });
     let token = leadership.token();
     until("the first leader to be seen", || !seen.lock().unwrap().is_empty()).await;
+    // Before the cut: the server may notice it before this thread goes on.
+    let start = Instant::now();
     proxy.refuse();
     proxy.cut(dlock_testing::Cut::Reset);
-    let start = Instant::now();
     let next = within("the next leader", next).await.unwrap().unwrap();
     println!("without a leader for {:?}, bound for {bind:?}", start.elapsed());
     assert!(next.token() > token && start.elapsed() >= bind);
