@@ -2,7 +2,7 @@
 //! files of the client that decide, in a package of their own, so a build for tests optimises these files and not the
 //! whole client.
 #![cfg(test)]
-// A test may stop where it cannot go on. Not all of these files is used here, and their features are the client's.
+// A test may stop where it cannot go on. The models use a part of these files, whose features are the client's.
 #![allow(dead_code, unexpected_cfgs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 /// The examples of the documentation are the client's.
