@@ -127,6 +127,8 @@ pub struct Keys<'a> {
     asked: Option<(u16, bool)>,
     /// The ACL user of the caller, where it counts.
     user: User,
+    /// There is a caller, and it has an ACL user.
+    has_user: bool,
     open: Option<Open<'a>>,
 }
 
@@ -154,12 +156,13 @@ impl OpenKey {
 impl<'a> Keys<'a> {
     /// The keys of `scope`; `named` are the keys that the running command names.
     pub fn new(ctx: Ctx<'a>, mode: Mode, scope: Scope, named: Named<'a>) -> Self {
-        Self { ctx, mode, scope, named, last: 0, asked: None, user: User::UNKNOWN, open: None }
+        let (user, has_user) = (User::UNKNOWN, false);
+        Self { ctx, mode, scope, named, last: 0, asked: None, user, has_user, open: None }
     }
 
-    /// The keys for an operation of this ACL user.
-    pub fn of_user(self, user: User) -> Self {
-        Self { user, ..self }
+    /// The keys for an operation of this ACL user, if it counts; `has_user`: the caller has one.
+    pub fn of_user(self, user: User, has_user: bool) -> Self {
+        Self { user, has_user, ..self }
     }
 
     /// Whether `key` may be accessed. The server has already admitted the keys that the command names.
@@ -245,6 +248,10 @@ impl Store for Keys<'_> {
 
     fn user(&self) -> User {
         self.user
+    }
+
+    fn caller(&self) -> User {
+        if self.has_user { self.ctx.user() } else { self.user }
     }
 
     fn may_read(&self, key: Key<'_>) -> bool {

@@ -172,7 +172,7 @@ fn execute(
             shell.gate = plan.gate;
         }
         shell.machine.learn(Fact::Gate(plan.gate, now.mono));
-        let keys = &mut Keys::new(ctx, plan.mode, scope, named).of_user(plan.user);
+        let keys = &mut Keys::new(ctx, plan.mode, scope, named).of_user(plan.user, caller.has_user);
         let turn = &mut Turn { keys, now, caller: caller.as_core(), fx };
         shell.machine.execute(turn, op, plan.permit);
         Ok(())

@@ -65,7 +65,7 @@ const DEEDS: [(&str, Deed); 11] = [
     ("RESTORE of permits", restore),
     ("UNLINK of many locks", removals),
     ("FLUSHDB and SWAPDB of other databases", databases),
-    ("CANCEL of requests that never were", cancels),
+    ("RELEASE of requests that never were", releases),
 ];
 
 impl Attacker<'_> {
@@ -246,8 +246,10 @@ fn databases(at: &mut Attacker<'_>) {
     at.once(&["SELECT", "0"], b"+OK");
 }
 
-fn cancels(at: &mut Attacker<'_>) {
-    at.each(MANY, &[b":0"], |key, n| words(&["DLOCK.CANCEL", key, "o", "REQID", &n.to_string()]));
+fn releases(at: &mut Attacker<'_>) {
+    at.each(MANY, &[b"-UNKNOWN"], |key, n| {
+        words(&["DLOCK.RELEASE", key, "o", "REQID", &n.to_string()])
+    });
 }
 
 /// The same on a plain server: a hash with as many fields, and as many keys.

@@ -68,7 +68,7 @@ impl Scene {
         let mut batch = Batch::default();
         for n in WAITERS + 1..=WAITERS + CALLERS {
             batch.push(&["DLOCK.ACQUIRE", "lock", &owner(n), "QUEUE", "60000"], b"$-1");
-            batch.push(&["DLOCK.CANCEL", "lock", &owner(n)], b":1");
+            batch.push(&["DLOCK.RELEASE", "lock", &owner(n)], b"$-1");
         }
         Scene {
             name,
@@ -122,7 +122,7 @@ pub fn run() -> Table {
             "A lock with {WAITERS} blocked calls waiting for it, detection on and off in turns on the same server, \
              {ROUNDS} rounds. Contended acquire: server CPU for a release, the hand-off, and the old holder's call \
              that waits at the end of the queue again, as in the hand-offs above. A place alone: server CPU for an \
-             ACQUIRE with QUEUE at the end of that queue and a CANCEL, {} commands in flight; no other call is as \
+             ACQUIRE with QUEUE at the end of that queue and a RELEASE, {} commands in flight; no other call is as \
              cheap. In brackets in the name: what every owner has besides.",
             2 * CALLERS
         ),

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """A small client of dlock with its driver: correct as it is, and wrong in one way with `--trap NAME`.
 
-It needs nothing but Python's standard library, waits with BLOCK and QUEUE on a connection per call, and knows DLOCK
-alone. It shows what a client has to do; `dlock-conformance --traps` shows that the kit notices each mistake.
+It needs nothing but Python's standard library. `Task.acquire` and what it calls are the pseudocode of docs/protocol.md,
+over RESP2: one connection for requests, one for messages, both shared by all tasks. `dlock-conformance --traps` shows
+that the kit notices each mistake.
 """
 
+import collections
 import os
+import queue
 import socket
 import sys
 import threading
@@ -13,14 +16,23 @@ import time
 import uuid
 from urllib.parse import urlparse
 
-TRAPS = """believes-forever block-longer-than-timeout error-is-loss fork-shares lease-after-reply messages-only
-monotonic-lease new-owner-per-copy new-reqid-per-copy no-cancel no-renewal no-reqid no-rollback one-renewal-only
-one-reqid polls release-by-del release-is-always-fine release-no-reqid release-without-token renew-without-token
-shared-owner silent-reacquire spent-is-held spent-is-the-end stop-on-notheld-ignored trust-messages unknown-is-lost
-unknown-is-released wall-clock-lease work-goes-on""".split()
+TRAPS = """adopts-without-asking believes-forever bind-is-not-counted block-longer-than-timeout connect-error-is-final
+error-is-loss expired-is-lost fork-shares gives-up-by-another-id gives-up-by-owner gives-up-once inner-inherits-bind
+late-reply-is-used lease-after-reply list-of-passing-codes loss-by-token message-counts-from-arrival messages-only
+monotonic-lease new-owner-per-copy new-reqid-per-copy no-giving-up no-renewal no-reqid one-renewal-only one-reqid polls
+release-by-del release-is-always-fine release-no-reqid release-without-token renew-without-bind renew-without-token
+renews-at-each-message repeated-loss-is-unknown shared-owner silent-reacquire spent-is-held spent-is-over
+spent-is-the-end stop-on-notheld-ignored stopped-passes told-loss-is-taken-back trust-messages unknown-is-lost
+unknown-is-released waits-with-the-full-lease wall-clock-lease work-goes-on""".split()
 TRAP = sys.argv[2] if sys.argv[1:2] == ["--trap"] else None
 if TRAP is not None and TRAP not in TRAPS:
     sys.exit(f"no trap {TRAP}; there are: {' '.join(TRAPS)}")
+
+FINAL = """SPENT NOTHELD LOST UNKNOWN REENTRY REPLACED DEADLOCK LIMIT DIVERGED STOPPED BROKEN STALE WRONGTYPE NOPERM
+NOAUTH WRONGPASS CROSSSLOT ERR""".split()
+AWAY = ["READONLY", "MOVING", "MASTERDOWN"]  # ask where the primary is now
+FAMILIES = {"lock": "DLOCK", "fair": "DFAIR", "read": "DRW", "write": "DRW", "semaphore": "DSEM", "multi": "DLOCK",
+            "any": "DLOCK"}
 
 
 def now():
@@ -35,56 +47,87 @@ def new_id():
 
 
 def say(*words):
-    sys.stdout.write(" ".join(map(str, words)) + "\n")
-    sys.stdout.flush()
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())  # one write: other threads say something, too
+
+
+def in_background(work, *arguments):
+    threading.Thread(target=work, args=arguments, daemon=True).start()
 
 
 class Refusal(Exception):
     """An error reply. The first word of its text is the code."""
 
-    @property
-    def code(self):
-        return str(self).split(" ")[0]
+
+class Lost(Exception):
+    """No reply: the outcome is not known."""
 
 
-class Closed(Exception):
-    """The call was cancelled."""
+class NotAcquired(Exception):
+    """The time is over."""
 
 
-class Link:
-    """One connection. After an error the next call opens another one."""
+class Over(Exception):
+    """The task was cancelled, or its client closed."""
 
-    def __init__(self, client):
-        self.client, self.socket, self.file = client, None, None
+
+def code(reply):
+    return str(reply).split(" ")[0] if isinstance(reply, Refusal) else None
+
+
+def passes(reply):
+    """Whether the same request is to be sent again later."""
+    if TRAP == "list-of-passing-codes" and isinstance(reply, Refusal):
+        return code(reply) in ["LOADING", "READONLY", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "MOVING", "QUARANTINE"]
+    is_final = code(reply) in FINAL and not (TRAP == "stopped-passes" and code(reply) == "STOPPED")
+    return isinstance(reply, Lost) or isinstance(reply, Refusal) and not is_final
+
+
+class Connection:
+    """Replies come in the order of the requests. `on_message` gets what channels bring, `on_end` is called once."""
+
+    def __init__(self, address, timeout, on_end=lambda: None, on_message=None):
+        self.socket = socket.create_connection(address, timeout)
+        self.socket.settimeout(None)
+        self.file, self.lock, self.is_open = self.socket.makefile("rb"), threading.Lock(), True
+        self.pending, self.on_end, self.on_message = collections.deque(), on_end, on_message
+        in_background(self.read)
 
     def call(self, *words, timeout):
-        try:
-            if self.socket is None:
-                self.socket = socket.create_connection(self.client.address, timeout=2)
-                self.file = self.socket.makefile("rb")
-                for setup in self.client.setup:
-                    self.send(setup, self.client.timeout)
-            return self.send(words, timeout)
-        except (OSError, EOFError, ValueError, AttributeError) as error:
-            self.close()
-            raise ConnectionError(str(error)) from error
-
-    def send(self, words, timeout):
-        self.socket.settimeout(timeout)
-        words = [str(word).encode() for word in words]
+        """The reply. After the timeout the connection is given up: later replies would be those of other requests."""
+        words, slot = [str(word).encode() for word in words], queue.SimpleQueue()
         request = b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
-        self.socket.sendall(b"*%d\r\n%s" % (len(words), request))
-        return self.reply()
+        try:
+            with self.lock:
+                if not self.is_open:
+                    raise Lost("closed")
+                self.pending.append(slot)
+                self.socket.sendall(b"*%d\r\n%s" % (len(words), request))
+            reply = slot.get(timeout=timeout)
+        except (queue.Empty, OSError) as error:
+            self.close()
+            raise Lost(str(error)) from error
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def read(self):
+        try:
+            while True:
+                reply = self.reply()
+                if self.on_message is not None and isinstance(reply, list) and reply[0] == "message":
+                    self.on_message(reply[2])
+                else:
+                    self.pending.popleft().put(reply)
+        except (OSError, EOFError, ValueError, IndexError):
+            self.close()
 
     def reply(self):
         line = self.file.readline()
         if not line.endswith(b"\r\n"):
             raise EOFError("closed")
         kind, rest = line[:1], line[1:-2]
-        if kind == b"-":
-            raise Refusal(rest.decode())
-        if kind == b"+":
-            return rest.decode()
+        if kind in b"-+":
+            return Refusal(rest.decode()) if kind == b"-" else rest.decode()
         if kind == b":":
             return int(rest)
         if int(rest) < 0:
@@ -97,220 +140,335 @@ class Link:
         return data[:-2].decode()
 
     def close(self):
-        link, self.socket = self.socket, None
-        if link is not None:
-            try:
-                link.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            link.close()
+        with self.lock:
+            if not self.is_open:
+                return
+            self.is_open = False
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self.socket.close()
+        for slot in list(self.pending):
+            slot.put(Lost("closed"))
+        self.on_end()
 
 
 class Client:
     def __init__(self, url, options):
         parts = urlparse(url)
-        self.address = (parts.hostname, parts.port)
+        self.hosts = [(pair.rsplit(":", 1)[0], int(pair.rsplit(":", 1)[1]))
+                      for pair in parts.netloc.rsplit("@", 1)[-1].split(",")]
+        self.primary = parts.path[1:] if parts.scheme == "redis-sentinel" else None
         self.setup = [["AUTH", parts.username, parts.password]] if parts.username else []
-        self.setup += [["SELECT", parts.path[1:]]] if parts.path[1:] else []
-        self.lease = int(options.get("lease", 30000))
-        self.queue = int(options.get("queue", 10000))
-        self.timeout = int(options.get("response-timeout", 3000)) / 1000
-        self.retry_for = int(options.get("retry-for", 10000)) / 1000
-        self.owner, self.reqid = new_id(), new_id()
-        Link(self).call("PING", timeout=self.timeout)
+        self.setup += [["SELECT", parts.path[1:]]] if parts.path[1:] and self.primary is None else []
+        times = {"lease": 30000, "queue": 10000, "response-timeout": 3000, "retry-for": 10000, **options}
+        self.lease, self.queue, self.timeout, self.retry_for = (int(times[name]) / 1000 for name in
+                                                                ("lease", "queue", "response-timeout", "retry-for"))
+        self.owner, self.reqid, self.channel = new_id(), new_id(), f"dlock:notify:{new_id()}"
+        self.tasks, self.links, self.opening, self.flushed = [], [], threading.Lock(), 0
+        self.call("PING")
 
-    def repeat(self, words):
-        """Sends the request until it is answered; returns the reply and the number of copies."""
-        end, copies, link = now() + self.retry_for, 0, Link(self)
+    # Connections
+
+    def address(self):
+        if self.primary is None:
+            return self.hosts[0]
+        for host in self.hosts:
+            try:
+                sentinel = Connection(host, self.timeout)
+                found = sentinel.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.primary, timeout=self.timeout)
+                sentinel.close()
+                return found[0], int(found[1])
+            except (OSError, Lost, Refusal, TypeError):
+                pass
+        raise Lost("no Sentinel answers")
+
+    def connect(self, setup=(), **handlers):
+        """A new connection. A subscription is part of its opening."""
         try:
-            while True:
-                copies += 1
-                try:
-                    return link.call(*words, timeout=self.timeout), copies
-                except Refusal as error:
-                    if error.code not in RETRIED or now() > end:
-                        error.copies = copies
-                        raise
-                except ConnectionError:
-                    if now() > end:
-                        raise
-                time.sleep(0.05)
-        finally:
+            connection = Connection(self.address(), self.timeout, **handlers)
+            for words in [*self.setup, *setup]:
+                connection.call(*words, timeout=self.timeout)
+            return connection
+        except OSError as error:
+            raise Lost(str(error)) from error
+        except Refusal as error:
+            if code(error) in ("NOPERM", "NOAUTH", "WRONGPASS") or TRAP == "connect-error-is-final":
+                raise
+            raise Lost(str(error)) from error
+
+    def link(self):
+        """The connection for requests. It ends with the one for messages."""
+        with self.opening:
+            if len(self.links) < 2 or not all(link.is_open for link in self.links):
+                self.disconnect()
+                channels = [["SUBSCRIBE", self.channel], ["SUBSCRIBE", "dlock:notify"]]
+                self.links = [self.connect(channels, on_end=self.disconnect, on_message=self.message)]
+                self.links.append(self.connect(on_end=self.disconnect))
+            return self.links[1]
+
+    def disconnect(self):
+        """Then each wait sends its copy, and each hold a RENEW: the first of them opens the next connection."""
+        for link in self.links:
             link.close()
+        if TRAP != "messages-only":
+            self.wake()
 
+    def wake(self):
+        for task in list(self.tasks):
+            task.woken.set()
 
-# Errors that say nothing about the request, and that pass.
-RETRIED = ["LOADING", "READONLY", "NOREPLICAS", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "MOVING", "QUARANTINE"]
+    def call(self, *words, timeout=None):
+        """The reply: a value, a Refusal, or Lost."""
+        try:
+            return self.link().call(*words, timeout=timeout or self.timeout)
+        except (Lost, Refusal) as reply:
+            if code(reply) in AWAY and self.primary is not None:
+                self.disconnect()
+            return reply
+
+    def repeat(self, words, limit):
+        """Sends the request until its reply does not pass, or the time is over."""
+        end, copies = now() + limit, 0
+        while True:
+            reply, copies = self.call(*words), copies + 1
+            if TRAP == "repeated-loss-is-unknown" and copies > 1 and code(reply) == "LOST":
+                return Lost("copies")
+            if not passes(reply) or now() > end:
+                return reply
+            time.sleep(0.05)
+
+    def message(self, text):
+        """A hint, but for a grant that carries the id of a request."""
+        event, *rest = text.encode().split(b" ", 4)
+        if event == b"flushed":
+            is_lost = TRAP == "trust-messages"
+            for task in [task for task in self.tasks if is_lost and task.state == "held"]:
+                task.lose()
+            if now() > self.flushed + 1:
+                self.flushed = now()
+                self.wake()
+            return
+        token, owner_length, rest = rest[1].decode(), int(rest[2]), rest[3]
+        length, rest = rest[owner_length + 1:].split(b" ", 1)
+        reqid, event = rest[:int(length)].decode(), event.decode()
+        for task in list(self.tasks):
+            if task.state == "waiting" and (task.id == reqid or TRAP == "trust-messages"):
+                task.event = (event, token, now())
+                task.woken.set()
+            elif task.state == "held" and token in map(str, task.tokens.values()):
+                if TRAP == "trust-messages":
+                    task.lose()
+                task.woken.set()
 
 
 class Task:
-    """An acquire, and the hold that it gets."""
+    """An acquire, and the hold that it gets. Its states are waiting, held and over (or lost)."""
 
-    def __init__(self, name, client, key, options):
-        self.name, self.client, self.key = name, client, key
+    def __init__(self, name, client, mode, keys, options):
+        self.name, self.client, self.mode, self.keys = name, client, mode, keys.split(",")
+        self.family, self.is_blocking = FAMILIES[mode], mode in ("multi", "any")
         self.owner = options.get("owner", client.owner if TRAP == "shared-owner" else new_id())
-        self.fixed = "fixed" in options
-        self.lease = int(options.get("fixed", client.lease))
+        self.is_fixed = "fixed" in options
+        self.lease = int(options["fixed"]) / 1000 if self.is_fixed else client.lease
+        self.bind, self.limit = (int(options[name]) if name in options else None for name in ("bind", "limit"))
+        self.is_counted = TRAP != "bind-is-not-counted"
+        outer = next((task for task in client.tasks if task.owner == self.owner and task.bind), None)
+        if TRAP == "inner-inherits-bind" and outer is not None:
+            self.bind, self.is_counted = outer.bind, False
         self.max_hold = int(options["max-hold"]) / 1000 if "max-hold" in options else None
         self.end = now() + int(options["wait"]) / 1000 if "wait" in options else None
-        self.tries_once = options.get("wait") == "0"
         self.work = int(options["work"]) / 1000 if "work" in options else None
-        self.link = Link(client)
-        self.state, self.token, self.until, self.pid = "waiting", None, 0, os.getpid()
-        self.lock = threading.Lock()
+        self.is_try, self.is_answered = options.get("wait") == "0", False
+        self.px = self.lease if self.is_fixed or self.is_try else min(self.lease, client.queue)
+        if TRAP == "waits-with-the-full-lease":
+            self.px = self.lease
+        self.state, self.tokens, self.until, self.pid = "waiting", {}, 0, os.getpid()
+        self.lock, self.woken, self.own, self.asked, self.start = threading.RLock(), threading.Event(), None, 0, now()
+        self.begin()
+        client.tasks.append(self)
 
     # Acquire
 
+    def begin(self):
+        """A new request."""
+        with self.lock:
+            if self.state != "waiting":
+                raise Over
+            self.id, self.first, self.copies, self.event = new_id(), now(), 0, None
+
     def acquire(self):
         try:
-            self.token = self.wait()
-        except (Closed, Refusal, ConnectionError) as error:
-            if self.state == "waiting":
-                self.state = "over"
-                say(self.name, "failed", getattr(error, "code", "UNAVAILABLE"))
-            return
+            self.wait()
+        except Over:
+            pass
+        except NotAcquired:
+            self.stop("not-acquired")
+        except (Refusal, Lost) as error:
+            self.stop("failed", code(error) or "UNAVAILABLE")
         finally:
-            if TRAP != "no-cancel":
-                self.link.close()
-        if self.token is None:
-            self.state = "over"
-            say(self.name, "not-acquired")
-            return
-        self.state, self.start = "held", now()
-        say(self.name, "granted", self.token)
-        threading.Thread(target=self.watch, daemon=True).start()
-        if not self.fixed and TRAP != "no-renewal":
-            threading.Thread(target=self.renew, daemon=True).start()
-        if self.work is not None:
-            self.run()
-
-    def words(self, reqid, *waits):
-        owner = new_id() if TRAP == "new-owner-per-copy" else self.owner
-        reqid = {"new-reqid-per-copy": new_id(), "one-reqid": self.client.reqid}.get(TRAP, reqid)
-        ids = [] if TRAP == "no-reqid" else ["REQID", reqid]
-        return ["DLOCK.ACQUIRE", self.key, owner, "PX", self.lease, *waits, *ids]
+            if self.own is not None:
+                self.own.close()
 
     def wait(self):
-        """The token, or None if the time is over."""
-        reqid, lost_replies, answered = new_id(), 0, now()
+        answered = now()
         while True:
-            slice_ms = int(min(2000, self.client.timeout * 500))
-            if TRAP == "block-longer-than-timeout":
-                slice_ms = 60000
-            if self.end is not None:
-                slice_ms = int(min(slice_ms, max(1, (self.end - now()) * 1000)))
-            waits = [] if self.tries_once or TRAP == "polls" else ["BLOCK", slice_ms, "QUEUE", self.client.queue]
-            if TRAP in ("trust-messages", "messages-only") and not self.tries_once:
-                waits = ["QUEUE", self.client.queue, "NOTIFY", "dlock:notify:naive"]
-                listener = self.listen()
-            sent = now()
-            try:
-                token = self.link.call(*self.words(reqid, *waits), timeout=self.client.timeout)
-                answered = now()
-                if token is not None and self.is_certain(token, sent):
-                    return token
-                if token is not None:
-                    reqid, lost_replies = new_id(), 0
-                elif self.state == "waiting" and "NOTIFY" in waits:
-                    token = self.message(listener, reqid)
-                    if token is not None:
-                        return token
-            except Refusal as error:
-                answered = now()
-                if error.code == "SPENT" and TRAP not in ("spent-is-held", "spent-is-the-end"):
-                    reqid, lost_replies = new_id(), 0
-                elif error.code == "SPENT" and TRAP == "spent-is-held":
-                    self.until = now() + self.lease / 1000
-                    return 0
-                elif error.code not in RETRIED:
-                    raise
-                else:
-                    time.sleep(0.05)
-            except ConnectionError:
-                lost_replies += 1
-                if TRAP == "block-longer-than-timeout":
-                    raise
-                time.sleep(0.05)
+            left, sent = float("inf") if self.end is None else max(0, self.end - now()), now()
+            self.woken.clear()
+            reply = self.ask(left)
             if self.state != "waiting":
-                self.roll_back(reqid, lost_replies)
-                raise Closed
-            if self.tries_once and lost_replies == 0 or self.end is not None and now() >= self.end:
-                self.roll_back(reqid, lost_replies)
-                return None
-            if now() > answered + self.client.retry_for:
-                raise ConnectionError("no server")
-            if TRAP == "polls":
+                return self.late(reply)
+            self.is_answered = not isinstance(reply, Lost)
+            if self.is_answered:
+                answered = now()
+            if passes(reply):
+                if left == 0:
+                    raise NotAcquired
+                if now() > answered + self.client.retry_for or TRAP == "block-longer-than-timeout":
+                    raise reply
                 time.sleep(0.05)
+                continue
+            if code(reply) == "SPENT" and TRAP not in ("spent-is-held", "spent-is-the-end"):
+                if TRAP != "spent-is-over":
+                    self.give_up()
+                self.begin()
+                continue
+            if code(reply) == "SPENT" and TRAP == "spent-is-held":
+                reply, sent = 0, now()
+            if isinstance(reply, Refusal):
+                raise reply
+            if reply is None:
+                if left == 0:
+                    raise NotAcquired
+                if not self.is_blocking:
+                    self.sleep(left)
+                event, token, at = self.event or (None, None, None)
+                self.event = None
+                if event == "replaced" or event == "deadlock" and TRAP == "trust-messages":
+                    raise Refusal(event.upper())
+                if event != "granted" or TRAP == "messages-only":
+                    continue                                                    # the next copy asks
+                reply, sent = token, at if TRAP == "message-counts-from-arrival" else self.first
+            if TRAP == "lease-after-reply":
+                sent = now()
+            self.tokens = self.named(reply)
+            self.until, is_short = sent + self.span(self.px), now() > sent + self.span(self.px) / 2
+            if is_short and TRAP not in ("message-counts-from-arrival", "lease-after-reply") and not self.renew():
+                self.give_up()
+                self.begin()
+                continue
+            return self.hold()
 
-    def is_certain(self, token, sent):
-        """A grant after a wait began between request and reply: a renewal says from when it counts."""
-        if TRAP == "lease-after-reply":
-            sent = now()
-        if now() - sent > self.lease / 1000 / 10:
-            sent = now()
-            try:
-                self.client.repeat(["DLOCK.RENEW", self.key, self.owner, "PX", self.lease, "TOKEN", token])
-            except Refusal:
+    def ask(self, left):
+        self.copies += 1
+        words = self.acquire_words(left)
+        if not self.is_blocking:
+            return self.client.call(*words)
+        try:  # it waits with BLOCK, on a connection of its own
+            if self.own is None or not self.own.is_open:
+                self.own = self.client.connect()
+            return self.own.call(*words, timeout=self.client.timeout)
+        except (Lost, Refusal) as reply:
+            return reply
+
+    def sleep(self, left):
+        """Until a message, a new connection, or half of QUEUE."""
+        if TRAP == "polls":
+            time.sleep(0.05)
+        elif TRAP == "messages-only":
+            while self.event is None and self.state == "waiting":
+                self.woken.wait(0.1)
+        elif self.event is None:
+            self.woken.wait(min(self.client.queue / 2, left))
+
+    def acquire_words(self, left):
+        owner = new_id() if TRAP == "new-owner-per-copy" else self.owner
+        if TRAP == "new-reqid-per-copy":
+            self.id = new_id()
+        if TRAP == "one-reqid":
+            self.id = self.client.reqid
+        words = [f"{self.family}.ACQUIRE", *self.keys, owner]
+        if self.is_blocking:
+            words = [f"DLOCK.{'M' if self.mode == 'multi' else 'ANY'}ACQUIRE", len(self.keys), *self.keys, owner]
+        words += [self.mode.upper()] if self.family == "DRW" else ["LIMIT", self.limit] if self.limit else []
+        words += ["PX", self.millis(self.px), "NOTIFY", self.client.channel]
+        words += ["BIND", self.bind] if self.bind else []
+        if left > 0 and TRAP != "polls":
+            if TRAP == "block-longer-than-timeout":
+                words += ["BLOCK", 60000]
+            elif self.is_blocking:
+                words += ["BLOCK", self.millis(min(left, self.client.timeout / 2))]
+            words += [] if self.is_blocking else ["QUEUE", self.millis(self.client.queue)]
+        return words if TRAP == "no-reqid" else [*words, "REQID", self.id]
+
+    def named(self, reply):
+        """The tokens, or the permit id, by key."""
+        if self.mode == "any":
+            return {reply[0]: reply[1]}
+        return dict(zip(self.keys, reply if self.mode == "multi" else [reply]))
+
+    def late(self, reply):
+        """A reply to a request that was given up means nothing."""
+        if TRAP == "late-reply-is-used" and reply is not None and not isinstance(reply, Exception):
+            say(self.name, "granted", reply)
+
+    def hold(self):
+        with self.lock:
+            if self.state != "waiting":
+                return
+            self.state, self.start = "held", now()
+        say(self.name, "granted", ",".join(map(str, self.tokens.values())))
+        in_background(self.watch)
+        in_background(self.keep)
+        if self.work is not None:
+            in_background(self.run)
+
+    # Giving up
+
+    def stop(self, *words):
+        """Ends a wait; whether it was one."""
+        with self.lock:
+            if self.state != "waiting":
                 return False
-        self.count_from(sent)
+            self.state = "over"
+        if not (self.is_try and self.copies == 1 and self.is_answered):
+            self.give_up()
+        self.woken.set()
+        say(self.name, *words)
         return True
 
-    def roll_back(self, reqid, lost_replies):
-        """Nothing of the request is left: no place, no grant, no late copy."""
-        threading.Thread(target=self.roll_back_now, args=(reqid, lost_replies), daemon=True).start()
-
-    def roll_back_now(self, reqid, lost_replies):
-        if TRAP == "no-cancel":
+    def give_up(self):
+        """Until it is answered, or nothing of the request can be left."""
+        words = self.release_words()
+        if TRAP == "no-giving-up":
             return
-        try:
-            self.client.repeat(["DLOCK.CANCEL", self.key, self.owner, "REQID", reqid])
-            if lost_replies and TRAP != "no-rollback":
-                token, _ = self.client.repeat(self.words(reqid))
-                if token is not None:
-                    release = ["DLOCK.RELEASE", self.key, self.owner, "TOKEN", token, "REQID", new_id()]
-                    self.client.repeat(release)
-        except (Refusal, ConnectionError):
-            pass
+        if TRAP == "gives-up-by-another-id":
+            words[-1] = new_id()
+        if TRAP == "gives-up-by-owner":
+            words = [*words[:-2], "ALL"]
+        if TRAP == "gives-up-once":
+            in_background(self.client.call, *words)
+        else:
+            in_background(self.client.repeat, words, self.client.queue + self.px)
 
-    def cancel(self):
-        if self.state != "waiting":
-            return say(self.name, "too-late")
-        self.state = "cancelled"
-        if TRAP != "no-cancel":
-            self.link.close()
-        say(self.name, "cancelled")
-
-    # Messages, for two traps only
-
-    def listen(self):
-        listener = Link(self.client)
-        listener.call("SUBSCRIBE", "dlock:notify:naive", timeout=self.client.timeout)
-        return listener
-
-    def message(self, listener, reqid):
-        """The token that a message names, if the trap is to believe it."""
-        end = now() + (1e9 if TRAP == "messages-only" else self.client.queue / 2000)
-        while self.state == "waiting" and now() < end:
-            listener.socket.settimeout(0.1)
-            try:
-                text = listener.reply()[2]
-            except OSError:
-                listener.file = listener.socket.makefile("rb")
-                continue
-            event, _, token = text.split(" ")[:3]
-            if TRAP == "messages-only":
-                return None
-            if event != "granted":
-                raise Refusal(event.upper())
-            self.count_from(now())
-            return int(token)
-        return None
+    def release_words(self, *token):
+        mode = [self.mode.upper()] if self.family == "DRW" else []
+        if self.is_blocking and (self.mode == "multi" or len(self.tokens) != 1):
+            return ["DLOCK.MRELEASE", len(self.keys), *self.keys, self.owner, "REQID", self.id]
+        key = next(iter(self.tokens), self.keys[0])
+        return [f"{self.family}.RELEASE", key, self.owner, *mode, *token, "REQID", self.id]
 
     # The hold
 
-    def count_from(self, sent):
-        lease = self.lease / 1000
-        self.until = sent + lease * 0.99 - 0.002
+    def span(self, lease):
+        """For how long a request with this lease may be believed in."""
+        if self.bind is not None and self.is_counted:
+            lease = min(lease, self.bind / 1000)
+        return lease * 0.99 - 0.002
+
+    def millis(self, seconds):
+        return max(1, int(seconds * 1000))
 
     def is_held(self):
         if TRAP == "believes-forever":
@@ -327,6 +485,10 @@ class Task:
             self.state = "lost"
         if self.work is None:
             say(self.name, "lost")
+        if TRAP == "loss-by-token":
+            for task in self.client.tasks:
+                if task.state == "held" and task.tokens == self.tokens:
+                    task.lose()
 
     def watch(self):
         while self.state == "held":
@@ -334,31 +496,58 @@ class Task:
                 self.lose()
             time.sleep(0.01)
 
+    def keep(self):
+        """Renews at each third, and when a message or a new connection says that something may have happened."""
+        pause = self.span(self.px) / 3
+        while self.is_held():
+            if self.woken.wait(None if self.is_fixed else pause):
+                time.sleep(0 if TRAP == "renews-at-each-message" else max(0, self.asked + 0.1 - now()))
+                self.woken.clear()
+            if not self.is_held() or TRAP == "no-renewal":
+                continue
+            third = self.span(self.lease) / 3
+            pause = third if self.renew() is not None else min(third / 5, 1)
+
     def renew(self):
-        pause = self.lease / 3000
-        while True:
-            time.sleep(pause)
-            if not self.is_held():
-                return
-            token = [] if TRAP == "renew-without-token" else ["TOKEN", self.token]
-            words = ["DLOCK.RENEW", self.key, self.owner, "PX", self.lease, *token]
-            link, sent, pause = Link(self.client), now(), self.lease / 3000
-            try:
-                link.call(*words, timeout=self.client.timeout)
-                self.count_from(now() if TRAP == "lease-after-reply" else sent)
-            except Refusal as error:
-                is_lost = error.code in ("NOTHELD", "WRONGTYPE") and TRAP != "stop-on-notheld-ignored"
-                if is_lost and TRAP == "silent-reacquire":
-                    self.token = self.client.repeat(self.words(new_id()))[0]
-                elif is_lost or TRAP == "error-is-loss":
+        """True if renewed, None without an answer."""
+        sent = self.asked = now()
+        lease = self.lease
+        if self.max_hold is not None and self.state == "held":
+            lease = min(lease, max(0.001, self.start + self.max_hold - sent))
+        asked = 0.001 if self.is_fixed and self.state == "held" else lease  # PX 1 asks, and extends nothing
+        for key, token in self.tokens.items():
+            words = [f"{self.family}.RENEW", key, token if self.mode == "semaphore" else self.owner]
+            words += [self.mode.upper()] if self.family == "DRW" else []
+            words += ["PX", self.millis(asked)]
+            words += ["BIND", self.bind] if self.bind and TRAP != "renew-without-bind" else []
+            words += [] if self.mode == "semaphore" or TRAP == "renew-without-token" else ["TOKEN", token]
+            third = self.span(lease) / 3 if self.state == "held" else self.client.timeout
+            timeout = min(self.client.timeout, max(0.02, third))  # time for another attempt
+            reply = self.client.call(*words, timeout=timeout)
+            if code(reply) in ("NOTHELD", "WRONGTYPE") and TRAP != "stop-on-notheld-ignored":
+                if TRAP == "silent-reacquire":
+                    self.id = new_id()
+                    self.tokens = self.named(self.client.call(*self.acquire_words(0)))
+                    return True
+                self.lose()
+                return False
+            if isinstance(reply, Exception):
+                if TRAP == "error-is-loss" and isinstance(reply, Refusal):
                     self.lose()
-                pause = self.lease / 20000
-            except ConnectionError:
-                if TRAP == "one-renewal-only":
+                if TRAP == "one-renewal-only" and isinstance(reply, Lost):
                     self.lose()
-                pause = self.lease / 20000
-            finally:
-                link.close()
+                return None if isinstance(reply, Lost) else False
+        self.until = max(self.until, (now() if TRAP == "lease-after-reply" else sent) + self.span(asked))
+        return True
+
+    def adopt(self, token):
+        """Takes over a hold that another process acquired."""
+        self.tokens, self.id = {self.keys[0]: token}, None
+        self.until = now() + self.span(self.lease) if TRAP == "adopts-without-asking" else 0
+        if self.until or self.renew():
+            return self.hold()
+        self.state = "over"
+        say(self.name, "failed", "NOTHELD")
 
     def run(self):
         end = now() + self.work
@@ -372,70 +561,93 @@ class Task:
 
     def release_now(self):
         with self.lock:
-            was_lost = not self.is_held()
+            was_held = self.is_held() or TRAP == "told-loss-is-taken-back"
             self.state = "over"
+        self.woken.set()
+        token = [] if self.mode in ("semaphore", "multi") else ["TOKEN", *self.tokens.values()]
+        words = self.release_words(*token)
+        if self.id is None:
+            words = [*words[:-2], "ALL"]
+        if TRAP == "release-no-reqid":
+            words = [words[0], words[1], *self.tokens.values()] if self.mode == "semaphore" else words[:-2]
+        if TRAP == "release-without-token":
+            words = words[:3]
         if TRAP == "release-by-del":
-            self.client.repeat(["DEL", self.key])
-            return "released"
-        token = [] if TRAP == "release-without-token" else ["TOKEN", self.token]
-        ids = [] if TRAP == "release-no-reqid" else ["REQID", new_id()]
-        try:
-            self.client.repeat(["DLOCK.RELEASE", self.key, self.owner, *token, *ids])
-            return "was-lost" if was_lost else "released"
-        except Refusal as error:
-            was_lost |= error.code in ("NOTHELD", "WRONGTYPE") and error.copies == 1
-            was_lost |= error.code == "SPENT" and error.copies == 2
-        except ConnectionError:
-            pass
+            words = ["DEL", *self.keys]
+        return self.verdict(was_held, self.client.repeat(words, self.client.retry_for))
+
+    def verdict(self, was_held, reply):
         if TRAP == "release-is-always-fine":
             return "released"
-        unknown = {"unknown-is-released": "released", "unknown-is-lost": "was-lost"}.get(TRAP, "unknown")
-        return "was-lost" if was_lost else unknown
+        is_expired = code(reply) == "LOST" and str(reply).split(" ")[1] == "expired" and TRAP != "expired-is-lost"
+        if not was_held or code(reply) == "LOST" and not is_expired:
+            return "was-lost"
+        if isinstance(reply, int) or is_expired:
+            return "released"
+        return {"unknown-is-released": "released", "unknown-is-lost": "was-lost"}.get(TRAP, "unknown")
 
 
 class Driver:
     def __init__(self):
         self.clients, self.tasks = {}, {}
 
+    def task(self, name, options, client, mode, keys):
+        unknown = set(options) - {"owner", "fixed", "max-hold", "wait", "work", "bind", "limit", "token"}
+        unknown |= {mode} - set(FAMILIES) | ({"bind"} & set(options) if mode in ("multi", "any") else set())
+        if unknown:
+            return say(name, "unsupported", *unknown)
+        self.tasks[name] = Task(name, self.clients[client], mode, keys, options)
+        return self.tasks[name]
+
+    def open(self, name, options, url):
+        unknown = set(options) - {"lease", "queue", "response-timeout", "retry-for"}
+        if unknown or urlparse(url).scheme not in ("redis", "redis-sentinel"):
+            return say(name, "unsupported", *unknown or [urlparse(url).scheme])
+        self.clients[name] = Client(url, options)
+        say(name, "opened")
+
+    def acquire(self, name, options, *words):
+        task = self.task(name, options, *words)
+        if task is not None:
+            in_background(task.acquire)
+
+    run = acquire
+
+    def adopt(self, name, options, *words):
+        task = self.task(name, options, *words)
+        if task is not None:
+            in_background(task.adopt, options["token"])
+
+    def check(self, name, options):
+        say(name, "is", "held" if self.tasks[name].is_held() else "lost")
+
+    def release(self, name, options):
+        in_background(self.tasks[name].release)
+
+    def cancel(self, name, options):
+        if not self.tasks[name].stop("cancelled"):
+            say(name, "too-late")
+
+    def fork(self, name, options):
+        if os.fork() == 0:
+            say(name, "child-held" if self.tasks[name].is_held() else "child-lost")
+            os._exit(0)
+
+    def close(self, name, options):
+        for task in [task for task in self.tasks.values() if task.client is self.clients[name]]:
+            if not task.stop("failed", "CLOSED") and task.state == "held":
+                releasing = threading.Thread(target=task.release_now, daemon=True)
+                releasing.start()
+                releasing.join(task.client.timeout)
+                say(task.name, "lost")
+        say(name, "closed")
+
     def command(self, line):
         verb, name, *words = line.split(" ")
         options = dict(word.split("=", 1) for word in words if "=" in word)
-        unknown = set(options) - {"lease", "queue", "response-timeout", "retry-for", "owner", "fixed", "max-hold",
-                                  "wait", "work"}
-        if unknown or verb in ("acquire", "run") and words[1] != "lock":
-            say(name, "unsupported", *unknown or [words[1]])
-        elif verb == "open":
-            if not words[0].startswith("redis://"):
-                return say(name, "unsupported", urlparse(words[0]).scheme)
-            self.clients[name] = Client(words[0], options)
-            say(name, "opened")
-        elif verb in ("acquire", "run"):
-            task = self.tasks[name] = Task(name, self.clients[words[0]], words[2], options)
-            threading.Thread(target=task.acquire, daemon=True).start()
-        elif verb == "check":
-            say(name, "is", "held" if self.tasks[name].is_held() else "lost")
-        elif verb == "release":
-            threading.Thread(target=self.tasks[name].release, daemon=True).start()
-        elif verb == "cancel":
-            self.tasks[name].cancel()
-        elif verb == "fork":
-            if os.fork() == 0:
-                say(name, "child-held" if self.tasks[name].is_held() else "child-lost")
-                os._exit(0)
-        elif verb == "close":
-            for task in self.tasks.values():
-                if task.client is self.clients[name] and task.state == "waiting":
-                    task.state = "closed"
-                    task.link.close()
-                    say(task.name, "failed", "CLOSED")
-                elif task.client is self.clients[name] and task.state == "held":
-                    releasing = threading.Thread(target=task.release_now, daemon=True)
-                    releasing.start()
-                    releasing.join(task.client.timeout)
-                    say(task.name, "lost")
-            say(name, "closed")
-        else:
-            say(name, "unsupported", verb)
+        if verb not in ("open", "acquire", "run", "adopt", "check", "release", "cancel", "fork", "close"):
+            return say(name, "unsupported", verb)
+        getattr(self, verb)(name, options, *[word for word in words if "=" not in word])
 
 
 driver = Driver()

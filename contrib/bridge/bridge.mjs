@@ -44,11 +44,10 @@ export function bridge(redlock, redis, { resource, key, lease, block = Math.min(
 
   async function undo(lock) {
     try {
-      // CANCEL also ends a copy of the request that is still under way.
-      await redis.call("DLOCK.CANCEL", key, lock.owner, "REQID", "acquire");
-      await redis.call("DLOCK.RELEASE", key, lock.owner, "REQID", "release");
+      // It also ends a copy of the request that is still under way.
+      await redis.call("DLOCK.RELEASE", key, lock.owner, "REQID", "acquire");
     } catch (error) {
-      if (!error.message.startsWith("NOTHELD")) throw error;
+      if (!/^(UNKNOWN|LOST) /.test(error.message)) throw error;
     } finally {
       await redlock.release(lock.old).catch(() => {}); // it has expired
     }
@@ -85,7 +84,7 @@ export function bridge(redlock, redis, { resource, key, lease, block = Math.min(
     // Releases dlock, then the old lock, also when the first one fails. Throws when one of them was lost.
     async release(lock) {
       try {
-        await redis.call("DLOCK.RELEASE", key, lock.owner, "TOKEN", lock.token, "REQID", "release");
+        await redis.call("DLOCK.RELEASE", key, lock.owner, "TOKEN", lock.token, "REQID", "acquire");
       } finally {
         await redlock.release(lock.old);
       }

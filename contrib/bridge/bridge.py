@@ -66,16 +66,15 @@ class BridgedLock:
     def release(self):
         """Releases dlock, then the old lock, also when the first one fails. Raises when one of them was lost."""
         try:
-            self.new.execute_command("DLOCK.RELEASE", self.key, self.owner, "TOKEN", self.token, "REQID", "release")
+            self.new.execute_command("DLOCK.RELEASE", self.key, self.owner, "TOKEN", self.token, "REQID", "acquire")
         finally:
             self.token = None
             self.old.release()
 
     def _undo(self):
-        try:  # CANCEL also ends a copy of the request that is still under way
-            self.new.execute_command("DLOCK.CANCEL", self.key, self.owner, "REQID", "acquire")
-            self.new.execute_command("DLOCK.RELEASE", self.key, self.owner, "REQID", "release")
-        except ResponseError:  # NOTHELD: it held nothing
+        try:  # it also ends a copy of the request that is still under way
+            self.new.execute_command("DLOCK.RELEASE", self.key, self.owner, "REQID", "acquire")
+        except ResponseError:  # UNKNOWN or LOST: it held nothing
             pass
         finally:
             try:

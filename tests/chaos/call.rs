@@ -1,9 +1,6 @@
 //! Calls, and the meaning of their replies for holds.
 
-use std::{
-    fmt::Write as _,
-    time::{Duration, Instant},
-};
+use std::{fmt::Write as _, time::Duration};
 
 use super::key::{Key, Owner};
 
@@ -57,8 +54,6 @@ pub struct Acquire {
     pub lease: Duration,
     /// Whether the hold ends with the connection.
     pub bind: bool,
-    /// When the first copy of this request was sent, if this is a repeat.
-    pub first_sent: Option<Instant>,
 }
 
 /// Meaning of a call.
@@ -68,7 +63,7 @@ pub enum Meaning {
     Nothing,
     /// Takes a lock.
     Acquire(Acquire),
-    /// Restarts leases.
+    /// Extends leases.
     Renew {
         /// The keys.
         keys: Vec<Key>,
@@ -95,8 +90,6 @@ pub enum Meaning {
         lease: Duration,
         /// Whether the permit ends with the connection.
         bind: bool,
-        /// When the first copy of this request was sent, if this is a repeat.
-        first_sent: Option<Instant>,
     },
     /// May end holds.
     Ends(Vec<Scope>),
@@ -125,7 +118,7 @@ pub struct Call {
     pub waits: Option<Waits>,
     /// May be repeated: it carries a request id.
     pub repeatable: bool,
-    /// Key and request id of a RELEASE.
+    /// Key and request id of a RELEASE that names its request.
     pub release: Option<(Key, String)>,
 }
 

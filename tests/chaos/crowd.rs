@@ -143,7 +143,7 @@ impl Crowd {
         let actor = &mut self.actors[n];
         self.oracle.sent(&call, actor.conn, now);
         if call.repeatable {
-            keep(&mut self.scene.repeatable, (call.clone(), now, actor.seat.db));
+            keep(&mut self.scene.repeatable, (call.clone(), actor.seat.db));
         }
         actor.pipe.send(call, now);
     }
@@ -350,5 +350,6 @@ impl Crowd {
         };
         self.past = self.actors.drain(..).map(memory).collect();
         self.scene.repeatable.clear();
+        self.scene.asked.clear();
     }
 }

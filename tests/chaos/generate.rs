@@ -3,7 +3,7 @@
 mod families;
 mod host;
 
-use std::{collections::VecDeque, rc::Rc, time::Instant};
+use std::{collections::VecDeque, rc::Rc};
 
 use dlock_testing::{Dice, Reply as _, redis::Value};
 
@@ -16,8 +16,6 @@ use super::{
 #[derive(Debug, Clone, Copy, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one command or option")]
 pub struct Features {
-    /// CANCEL with REQID.
-    pub cancel_id: bool,
     /// DLOCK.AWAIT.
     pub lock_await: bool,
     /// DSEM.RESIZE BY.
@@ -67,11 +65,42 @@ pub struct Scene {
     pub dumps: VecDeque<Vec<u8>>,
     /// Numbers REQIDs.
     pub requests: u64,
-    /// Calls that may be repeated, with the time of their first copy and their database.
-    pub repeatable: VecDeque<(Rc<Call>, Instant, u8)>,
+    /// The last requests with an id that ask for holds.
+    pub asked: VecDeque<Asked>,
+    /// Calls that may be repeated, with their database.
+    pub repeatable: VecDeque<(Rc<Call>, u8)>,
 }
 
+/// A request with an id that asks for a hold.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// Its keys.
+    pub keys: Vec<Key>,
+    /// The owner.
+    pub owner: Owner,
+    /// The mode.
+    pub mode: Mode,
+    /// REQID.
+    pub id: String,
+}
+
+/// Number of requests among which a RELEASE finds its own.
+const ASKED: usize = 100;
+
 impl Scene {
+    /// A request with this id is about to be sent.
+    fn ask(&mut self, meaning: &Meaning, id: &str) {
+        let (keys, owner, mode) = match meaning {
+            Meaning::Acquire(acquire) => (acquire.keys.clone(), acquire.owner, acquire.mode),
+            Meaning::Permit { key, owner, .. } => (vec![*key], *owner, Mode::Exclusive),
+            _ => return,
+        };
+        self.asked.push_back(Asked { keys, owner, mode, id: id.to_owned() });
+        if self.asked.len() > ASKED {
+            self.asked.pop_front();
+        }
+    }
+
     /// A random key of a family in the connection's database, with one of these tags.
     fn key(&self, dice: &mut Dice, family: Family, seat: &Seat) -> Key {
         let fits = |key: &&Key| key.family == family && seat.serves(**key);

@@ -77,10 +77,10 @@ impl Oracle {
             *most = n.max(*most);
         }
         self.releases.sent(call, now);
-        self.sending(&call.meaning, conn, now);
+        self.sending(&call.meaning, conn);
     }
 
-    fn sending(&mut self, meaning: &Meaning, conn: ConnId, now: Instant) {
+    fn sending(&mut self, meaning: &Meaning, conn: ConnId) {
         match meaning {
             Meaning::Ends(scopes) => scopes.iter().for_each(|scope| {
                 self.scopes.begin(scope);
@@ -95,17 +95,9 @@ impl Oracle {
                 self.scopes.begin(&Scope::Key(*key));
                 self.drop_within(&Scope::Key(*key));
             }
-            Meaning::Renew { keys, owner, mode, lease, bind, .. } => {
-                self.binding(*bind, keys, (*owner, *mode), conn);
-                for key in keys {
-                    self.scopes.begin(&Scope::Hold(*key, *owner, *mode));
-                    if let Some(hold) = self.hold(*key, *owner, *mode) {
-                        hold.until = hold.until.min(now + *lease);
-                    }
-                }
-            }
-            Meaning::Several(all) => all.iter().for_each(|one| self.sending(one, conn, now)),
-            Meaning::Acquire(Acquire { bind, keys, owner, mode, .. }) => {
+            Meaning::Several(all) => all.iter().for_each(|one| self.sending(one, conn)),
+            Meaning::Renew { keys, owner, mode, bind, .. }
+            | Meaning::Acquire(Acquire { bind, keys, owner, mode, .. }) => {
                 self.binding(*bind, keys, (*owner, *mode), conn);
             }
             Meaning::EndsBindings => {
@@ -173,15 +165,12 @@ impl Oracle {
                 Ok(())
             }
             Meaning::Renew { keys, owner, mode, lease, tells_token, .. } => {
-                for key in keys {
-                    self.scopes.end(&Scope::Hold(*key, *owner, *mode), times);
-                }
                 let (Value::Int(number), [key], true) = (reply, &keys[..], *tells_token) else {
                     return Ok(());
                 };
                 let until = times.sent + *lease;
                 let hold = Hold { owner: *owner, mode: *mode, token: *number, until };
-                self.renewed(*key, hold, times)
+                self.granted(*key, hold, times)
             }
             Meaning::EndsBindings => {
                 self.reloads = self.reloads.saturating_sub(1);
@@ -189,10 +178,7 @@ impl Oracle {
                 Ok(())
             }
             Meaning::Acquire(acquire) => self.acquired(acquire, times, reply),
-            // The reply to a repeat does not tell the end of its permit: the permit may have been renewed since.
-            Meaning::Nothing
-            | Meaning::EndsLater(_)
-            | Meaning::Permit { first_sent: Some(_), .. } => Ok(()),
+            Meaning::Nothing | Meaning::EndsLater(_) => Ok(()),
             Meaning::Permit { key, owner, count, lease, .. } => {
                 let Value::BulkString(id) = reply else { return Ok(()) };
                 let permit = Permit {
@@ -235,9 +221,6 @@ impl Oracle {
             token,
             until: times.sent + acquire.lease,
         };
-        if acquire.first_sent.is_some() {
-            return self.repeated(acquire, times, reply);
-        }
         match (acquire.form, reply) {
             (Form::One, Value::Int(token)) => self.granted(acquire.keys[0], hold(*token), times),
             (Form::All, Value::Array(tokens)) => {
@@ -259,22 +242,6 @@ impl Oracle {
         }
     }
 
-    /// The reply to a repeat does not tell the end of its hold: the hold may have been renewed since.
-    fn repeated(
-        &mut self,
-        acquire: &Acquire,
-        times: Times,
-        reply: &Value,
-    ) -> Result<(), Violation> {
-        let (Form::One, Value::Int(token)) = (acquire.form, reply) else { return Ok(()) };
-        let hold =
-            Hold { owner: acquire.owner, mode: acquire.mode, token: *token, until: times.now };
-        if self.scopes.may_have_ended(&Scope::Key(acquire.keys[0]), times) {
-            return Ok(());
-        }
-        self.tokens.seen(acquire.keys[0], &hold, times)
-    }
-
     fn granted(&mut self, key: Key, mut hold: Hold, times: Times) -> Result<(), Violation> {
         let scope = Scope::Hold(key, hold.owner, hold.mode);
         if self.scopes.may_have_ended(&Scope::Key(key), times) {
@@ -293,20 +260,8 @@ impl Oracle {
                 );
                 return Err(Violation::of(key, text));
             }
-            // A re-entry never shortens the lease.
+            // Nothing shortens what was promised.
             hold.until = hold.until.max(old.until);
-        }
-        self.keep(key, hold, times)
-    }
-
-    fn renewed(&mut self, key: Key, hold: Hold, times: Times) -> Result<(), Violation> {
-        if self.scopes.may_have_ended(&Scope::Key(key), times) {
-            return Ok(());
-        }
-        self.tokens.seen(key, &hold, times)?;
-        let scope = Scope::Hold(key, hold.owner, hold.mode);
-        if self.scopes.may_have_ended(&scope, times) {
-            return Ok(());
         }
         self.keep(key, hold, times)
     }

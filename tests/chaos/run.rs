@@ -149,6 +149,7 @@ fn scene(world: &World) -> Scene {
         clients: Vec::new(),
         dumps: VecDeque::new(),
         requests: 0,
+        asked: VecDeque::new(),
         repeatable: VecDeque::new(),
     }
 }

@@ -174,7 +174,6 @@ impl World {
         let tag = format!("{{t{}}}", self.homes.iter().position(|&home| home == 0).unwrap_or(0));
         let key = format!("{tag}features");
         Features {
-            cancel_id: knows(&["DLOCK.CANCEL", &key, "o", "REQID", "x"]),
             lock_await: knows(&["DLOCK.AWAIT", &key]),
             resize_by: knows(&["DSEM.RESIZE", &key, "BY", "1"]),
             client_unblock: client_unblock_is_safe(),

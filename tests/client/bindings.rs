@@ -123,9 +123,11 @@ async fn an_answered_renewal_does_not_undo_the_cut_of_its_connection() {
     server.left_over_check();
 }
 
-/// The same with grants: the disconnect handler runs before this hold is registered.
+/// The same with grants: the connection ends before the client knows the hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_grant_with_a_connection_lost_after_the_reply_is_shortened() {
+async fn a_grant_with_a_connection_lost_after_the_reply_counts_for_its_binding_only() {
+    // The stall takes less than half of that: otherwise the grant would be renewed before it counts.
+    let rest = LEASE / 3;
     for (kind, command) in [
         ("one", "DLOCK.ACQUIRE"),
         ("permit", "DSEM.ACQUIRE"),
@@ -134,12 +136,12 @@ async fn a_grant_with_a_connection_lost_after_the_reply_is_shortened() {
     ] {
         let server = Server::start();
         let proxy = Proxy::to(&server);
-        let client = Client::connect(&proxy.url()).await.unwrap();
-        let canary = client.fair_lock("canary").lease(LEASE).bind(REST).acquire().await.unwrap();
+        let client = Client::builder().lease(LEASE).connect(&proxy.url()).await.unwrap();
+        let canary = client.fair_lock("canary").lease(LEASE).bind(rest).acquire().await.unwrap();
         proxy.refuse();
         proxy.stall(Way::ToClient);
         let acquires: Vec<_> = (0..MANY)
-            .map(|n| tokio::spawn(acquire(client.clone(), kind, format!("k{n}"))))
+            .map(|n| tokio::spawn(acquire(client.clone(), kind, format!("k{n}"), rest)))
             .collect();
         until("all to ask", || proxy.requests(command) == MANY as u64).await;
         until("the answers", || server.calls(command) == MANY).await;
@@ -149,9 +151,8 @@ async fn a_grant_with_a_connection_lost_after_the_reply_is_shortened() {
         for acquire in acquires {
             held.push(within("an acquire", acquire).await.unwrap());
         }
-        until("the loss to be noticed", || canary.valid_for() <= REST).await;
         for held in &held {
-            assert!(held.valid_for() <= REST, "{kind}: {:?}", held.valid_for());
+            assert!(held.valid_for() <= rest, "{kind}: {:?}", held.valid_for());
         }
         proxy.accept();
         drop((held, canary));
@@ -159,22 +160,22 @@ async fn a_grant_with_a_connection_lost_after_the_reply_is_shortened() {
     }
 }
 
-async fn acquire(client: Client, kind: &str, key: String) -> Held {
+async fn acquire(client: Client, kind: &str, key: String, rest: Duration) -> Held {
     match kind {
         "one" => {
-            let lock = client.lock(key).lease(LEASE).bind(REST);
+            let lock = client.lock(key).bind(rest);
             Held::One(lock.acquire().await.unwrap())
         }
         "permit" => {
-            let semaphore = client.semaphore(key).limit(1).lease(LEASE).bind(REST);
+            let semaphore = client.semaphore(key).limit(1).bind(rest);
             Held::Permit(semaphore.acquire().await.unwrap())
         }
         "all" => {
-            let all = client.multi_lock([key]).lease(LEASE).bind(REST);
+            let all = client.multi_lock([key]).bind(rest);
             Held::All(all.try_acquire().await.unwrap().unwrap())
         }
         _ => {
-            let any = client.any_lock([key]).lease(LEASE).bind(REST);
+            let any = client.any_lock([key]).bind(rest);
             Held::One(any.try_acquire().await.unwrap().unwrap())
         }
     }

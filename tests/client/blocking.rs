@@ -90,7 +90,7 @@ fn threads_take_turns() {
 fn a_dropped_guard_has_given_back_even_if_it_was_the_last_of_its_client() {
     let server = Server::start();
     let guard = connect(&server).lock("l").acquire().unwrap();
-    assert!(guard.valid_for() > Duration::from_secs(20));
+    assert!(!guard.valid_for().is_zero());
     drop(guard);
     assert!(server.cmd(&["DLOCK.INFO", "l"]).is_null());
     server.left_over_check();

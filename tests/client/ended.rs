@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use dlock_client::{Client, ErrorKind, Lost, QuorumLock, Wait};
+use dlock_client::{Client, ErrorKind, Lost, QuorumLock, Released, Wait};
 use dlock_testing::{Reply as _, Server, wait_until};
 use tokio::runtime::{Builder, Runtime};
 
@@ -48,7 +48,6 @@ fn every_call_says_at_once_that_the_runtime_has_ended() {
             client.latch("c").wait().await.unwrap_err(),
             client.latch("c").init(1).await.unwrap_err(),
             client.close().await.unwrap_err(),
-            permit.release().await.unwrap_err(),
         ];
         for error in errors {
             assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
@@ -57,6 +56,9 @@ fn every_call_says_at_once_that_the_runtime_has_ended() {
         let error = guard.renew(Duration::from_secs(5)).await.unwrap_err();
         let lost = ErrorKind::Lost { reason: Lost::Abandoned, finished: false };
         assert_eq!(error.kind(), lost, "{error}");
+        // A loss that was told stays one.
+        let released = permit.release().await.unwrap();
+        assert!(matches!(released, Released::Gone { reason: Lost::Abandoned, .. }), "{released}");
     });
     assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
     drop(guard);

@@ -352,29 +352,3 @@ async fn how_long_there_is_no_leader() {
     }
     client.close().await.unwrap();
 }
-
-/// One probe for all bound holds of a connection, and none without them.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_probe_is_for_all_bound_holds() {
-    let server = Server::start();
-    let proxy = Proxy::to(&server);
-    let client = Client::connect(&proxy.url()).await.unwrap();
-    let unbound = client.lock("unbound").acquire().await.unwrap();
-    let pings = || proxy.requests("PING");
-    tokio::time::sleep(BIND * 2).await;
-    assert_eq!(pings(), 0, "an idle client without bound holds sends nothing");
-    let mut guards = Vec::new();
-    for n in 0..1000 {
-        guards.push(client.lock(format!("k{n}")).bind(BIND).acquire().await.unwrap());
-    }
-    let (before, start) = (pings(), Instant::now());
-    tokio::time::sleep(BIND * 2).await;
-    let (sent, time) = (pings() - before, start.elapsed());
-    let expected = time.as_millis() / (BIND / 4).as_millis();
-    println!("{sent} probes in {time:?}");
-    assert!(u128::from(sent) <= expected + 1 && sent >= 4, "{sent} probes in {time:?}");
-    assert!(guards.iter().all(|guard| guard.lost_now().is_none()));
-    drop((guards, unbound));
-    client.close().await.unwrap();
-    server.left_over_check();
-}

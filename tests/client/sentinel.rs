@@ -167,6 +167,8 @@ async fn a_hold_that_a_failover_lost_is_lost() {
     replica.freeze();
     primary.cmd(&["CLIENT", "KILL", "TYPE", "replica"]).ok();
     let guard = within("the acquire", client.lock("k").acquire()).await.unwrap();
+    // The failover may outlast the lease that a wait asks for.
+    within("the full lease", guard.renew(LONG)).await.unwrap();
     let waiting = tokio::spawn({
         let lock = client.lock("k").wait(Wait::Queue);
         async move { lock.acquire().await.unwrap() }

@@ -16,7 +16,7 @@ on_both! {
 const LONG: Duration = Duration::from_hours(1);
 const SHORT: Duration = Duration::from_mins(1);
 /// What a bound hold has left when its connection is lost.
-const REST: Duration = Duration::from_millis(100);
+const REST: Duration = Duration::from_secs(2);
 
 fn left(server: &impl Place) -> Duration {
     let ms = number(&server.cmd(&["DLOCK.INFO", "k"]), "ttl-ms");
@@ -50,17 +50,17 @@ async fn the_same_with_several_locks<P: Place>() {
     server.left_over_check();
 }
 
-/// The server binds the hold, also for the guards that did not ask for that, and does not release it from that.
+/// The server binds a hold that all requests for it bind, and the release of one guard does not change that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guards_that_share_a_bound_hold_end_with_its_connection() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
     let client = quick().connect(&proxy.url()).await.unwrap();
-    let lock = client.lock("k").owner("o");
+    let lock = client.lock("k").owner("o").bind(REST);
     let before = lock.clone().lease(LONG).acquire().await.unwrap();
-    let bound = lock.clone().bind(REST).acquire().await.unwrap();
+    let between = lock.clone().acquire().await.unwrap();
     let after = lock.lease(LONG).acquire().await.unwrap();
-    let _ = bound.release().await.unwrap();
+    let _ = between.release().await.unwrap();
     proxy.refuse();
     proxy.cut(Cut::Reset);
     until("the end of the hold", || left(&server).is_zero()).await;
@@ -72,15 +72,40 @@ async fn guards_that_share_a_bound_hold_end_with_its_connection() {
     server.left_over_check();
 }
 
+/// A guard without a binding ends that of the hold: it outlives its connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guard_without_a_binding_keeps_the_hold_of_one_with_it() {
+    for binds_first in [false, true] {
+        let server = Server::start();
+        let proxy = Proxy::to(&server);
+        let client = quick().connect(&proxy.url()).await.unwrap();
+        let lock = client.lock("k").owner("o");
+        let (plain, bound) = (lock.clone().lease(LONG), lock.bind(REST));
+        let first = if binds_first { &bound } else { &plain };
+        let second = if binds_first { &plain } else { &bound };
+        let guards = [first.acquire().await.unwrap(), second.acquire().await.unwrap()];
+        proxy.refuse();
+        proxy.cut(Cut::Reset);
+        // The other one knows only of its own requests.
+        let (kept, ended) = if binds_first { (1, 0) } else { (0, 1) };
+        assert_eq!(within("its loss", guards[ended].lost()).await, Lost::Expired);
+        assert!(left(&server) > SHORT);
+        assert_eq!(guards[kept].lost_now(), None);
+        proxy.accept();
+        drop(guards);
+        server.left_over_check();
+    }
+}
+
 /// After that, the watchdog binds it again for the longest of their leases.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guards_that_share_a_bound_hold_are_bound_again_together() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
     let client = quick().connect(&proxy.url()).await.unwrap();
-    let lock = client.lock("k").owner("o");
+    let lock = client.lock("k").owner("o").bind(SHORT / 6);
     let long = lock.clone().lease(LONG).acquire().await.unwrap();
-    let bound = lock.bind(SHORT / 6).acquire().await.unwrap();
+    let bound = lock.acquire().await.unwrap();
     proxy.refuse();
     proxy.cut(Cut::Reset);
     until("the loss to be noticed", || left(&server) <= SHORT / 6).await;

@@ -179,7 +179,6 @@ async fn renew_nothing(server: Arc<Server>, variant: Variant) {
 async fn the_holder_learns_of_any_loss_of_its_hold() {
     let (server, client) = start().await;
     for variant in Variant::ALL {
-        let renew = variant.command("RENEW");
         for (how, words) in [
             (Lost::Broken, vec![variant.command("BREAK"), "k".to_owned()]),
             (Lost::Deleted, vec!["DEL".to_owned(), "k".to_owned()]),
@@ -189,10 +188,6 @@ async fn the_holder_learns_of_any_loss_of_its_hold() {
             (Lost::Flushed, vec!["FLUSHDB".to_owned()]),
             (Lost::Flushed, vec!["FLUSHALL".to_owned()]),
             (Lost::Flushed, vec!["FLUSHALL".to_owned(), "ASYNC".to_owned()]),
-            (
-                Lost::Expired,
-                vec![renew, "k".to_owned(), "me".to_owned(), "PX".to_owned(), "1".to_owned()],
-            ),
         ] {
             let lock = variant.lock(&client, "k").owner("me");
             let guard = lock.acquire().await.unwrap();
@@ -200,8 +195,8 @@ async fn the_holder_learns_of_any_loss_of_its_hold() {
             assert_eq!(guard.lost_now(), None);
             let start = Instant::now();
             server.cmd(&words).ok();
-            let said = tokio::time::timeout(SOON, lost).await;
-            assert_eq!(said.expect("lost() in time").unwrap(), how, "{variant:?} {words:?}");
+            let said = tokio::time::timeout(SOON, lost).await.map(Result::unwrap);
+            assert_eq!(said, Ok(how), "{variant:?} {words:?}");
             assert!(start.elapsed() < SOON);
             assert_eq!(guard.lost_now(), Some(how));
             drop(guard);
@@ -377,18 +372,24 @@ async fn share(server: Arc<Server>, client: Client, variant: Variant) {
 /// A watched hold with a shorter lease than the client's is renewed in time: after `renew`, and of an election.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shorter_lease_is_renewed_more_often() {
-    let (server, client) = start().await;
+    let server = Server::start();
+    let client = Client::builder().lease(LEASE * 2).connect(&server.url()).await.unwrap();
     let guard = client.lock("k").acquire().await.unwrap();
     guard.renew(LEASE).await.unwrap();
     let leadership = client.election("e").lease(LEASE).campaign().await.unwrap();
     let permit = client.semaphore("s").limit(1).acquire().await.unwrap();
     permit.renew(LEASE).await.unwrap();
     let start = Instant::now();
-    while start.elapsed() < LEASE * 3 {
+    while start.elapsed() < LEASE * 4 {
         let lost = [guard.lost_now(), leadership.lost_now(), permit.lost_now()];
         assert_eq!(lost, [None; 3], "after {:?}", start.elapsed());
         for key in ["k", "e"] {
             let left = number(&server.cmd(&["DLOCK.INFO", key]), "ttl-ms");
+            if key == "k" && start.elapsed() < LEASE * 2 {
+                // The grant itself lasts longer.
+                assert!(left > 0);
+                continue;
+            }
             assert!((1..=3000).contains(&left), "{key} has {left} ms left");
         }
         tokio::time::sleep(LEASE / 10).await;

@@ -55,8 +55,6 @@ const TABLE: &[(&str, &str)] = &[
     ("DLOCK.WAITERS", "ERR wrong number of arguments for 'DLOCK.WAITERS' command"),
     ("DLOCK.POSITION k", "ERR wrong number of arguments for 'DLOCK.POSITION' command"),
     ("DLOCK.POSITION k o x", "ERR wrong number of arguments for 'DLOCK.POSITION' command"),
-    ("DLOCK.CANCEL k", "ERR wrong number of arguments for 'DLOCK.CANCEL' command"),
-    ("DLOCK.CANCEL k o x", "ERR unknown option 'x' for DLOCK.CANCEL"),
     ("DLOCK.UNBLOCK", "ERR wrong number of arguments for 'DLOCK.UNBLOCK' command"),
     ("DLOCK.APPLY k", "ERR wrong number of arguments for 'DLOCK.APPLY' command"),
     ("DLOCK.APPLY k p x", "ERR wrong number of arguments for 'DLOCK.APPLY' command"),
@@ -71,7 +69,6 @@ const TABLE: &[(&str, &str)] = &[
     ("DLOCK.INFO ", KEY),
     ("DLOCK.WAITERS ", KEY),
     ("DLOCK.POSITION  o", KEY),
-    ("DLOCK.CANCEL  o", KEY),
     ("DLOCK.ACQUIRE k ", OWNER),
     ("DLOCK.ACQUIRE k {o*257}", OWNER),
     ("DLOCK.ACQUIRE k {o*100000} BLOCK 0", OWNER),
@@ -80,7 +77,6 @@ const TABLE: &[(&str, &str)] = &[
     ("DLOCK.RENEW k ", OWNER),
     ("DLOCK.FENCE k  1", OWNER),
     ("DLOCK.POSITION k {o*257}", OWNER),
-    ("DLOCK.CANCEL k ", OWNER),
     // Unknown options, and options of other commands.
     ("DLOCK.ACQUIRE k o FOO", "ERR unknown option 'FOO' for DLOCK.ACQUIRE"),
     ("DLOCK.ACQUIRE k o ", "ERR unknown option '' for DLOCK.ACQUIRE"),
@@ -188,7 +184,6 @@ const TABLE: &[(&str, &str)] = &[
     ("DLOCK.INFO text", WRONG_TYPE),
     ("DLOCK.WAITERS text", WRONG_TYPE),
     ("DLOCK.POSITION text o", WRONG_TYPE),
-    ("DLOCK.CANCEL text o", WRONG_TYPE),
     ("GET held", WRONG_TYPE),
     ("LPUSH held x", WRONG_TYPE),
     // Commands that only servers send to servers.

@@ -30,7 +30,7 @@ fn a_tied_hold_goes_with_its_connection(family: Family) {
     for end in ENDS {
         let mut holder = server.client();
         holder.cmd(&["DLOCK.ACQUIRE", "k", "a", "BIND", "0", "EX", "100"]).ok();
-        holder.cmd(&["DLOCK.ACQUIRE", "k", "a"]).ok();
+        holder.cmd(&["DLOCK.ACQUIRE", "k", "a", "BIND", "0"]).ok();
         let mut free = server.client();
         free.cmd(&["DLOCK.ACQUIRE", "untied", "a", "EX", "100"]).ok();
         let mut waiter = server.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);

@@ -250,7 +250,7 @@ fn notify_needs_the_right_to_publish() {
     client.cmd(&["DLOCK.ACQUIRE", "k", "o", "NOTIFY", "mine:1"]).int();
     // The module, not the user, chose the implied channel of QUEUE.
     assert!(client.cmd(&["DLOCK.ACQUIRE", "k", "p", "QUEUE", "60000"]).is_null());
-    client.cmd(&["DLOCK.CANCEL", "k", "p"]).ok();
+    client.cmd(&["DLOCK.RELEASE", "k", "p"]).ok();
     client.cmd(&["DLOCK.RELEASE", "k", "o"]).ok();
     server.left_over_check();
 }

@@ -90,7 +90,7 @@ fn a_thousand_dead_waiters_cost_one_grace() {
 /// A connection that waits for `k` as `o0`, `o1`, …
 fn hang(server: &Server, places: usize, queue_ms: u64) -> Client {
     let mut hung = server.client();
-    let call = |n| args!["DLOCK.ACQUIRE", "k", format!("o{n}"), "QUEUE", queue_ms];
+    let call = |n| args!["DLOCK.ACQUIRE", "k", format!("o{n}"), "QUEUE", queue_ms, "PX", queue_ms];
     let calls: Vec<_> = (0..places).map(call).collect();
     assert!(hung.pipeline(&calls).iter().all(Reply::is_null));
     hung
@@ -137,7 +137,7 @@ fn a_hung_process_costs_one_queue_over_all_locks(family: Family) {
     };
     holder.pipeline(&calls("DLOCK.ACQUIRE", "holder", &[]));
     let all_wait = |replies: Vec<redis::Value>| assert!(replies.iter().all(Reply::is_null));
-    all_wait(hung.pipeline(&calls("DLOCK.ACQUIRE", "hung", &["QUEUE", "400"])));
+    all_wait(hung.pipeline(&calls("DLOCK.ACQUIRE", "hung", &["QUEUE", "400", "PX", "400"])));
     all_wait(alive.pipeline(&calls("DLOCK.ACQUIRE", "alive", &["QUEUE", "60000"])));
     let begun = Instant::now();
     holder.cmd(&["DLOCK.RELEASE", "k0", "holder"]).int();

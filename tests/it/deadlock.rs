@@ -83,7 +83,7 @@ fn names_in_a_cycle_are_quoted_and_cut() {
         refusal(&format!(r#""{owner}\x00"... waits for "k", "b" waits for "{key}"..."#))
     );
     client.cmd(&["FLUSHALL"]).ok();
-    client.cmd(&args!["DLOCK.CANCEL", b"\xff%s\n".repeat(30), "b"]).ok();
+    client.cmd(&args!["DLOCK.RELEASE", b"\xff%s\n".repeat(30), "b"]).ok();
     server.left_over_check();
 }
 
@@ -114,7 +114,7 @@ fn a_cycle_beyond_the_budget_of_a_call_is_found_from_the_tick() {
     assert_eq!(server.info_number("dlock", "deadlock_lag_ms"), 0);
     client.cmd(&["FLUSHALL"]).ok();
     for n in 0..OWNERS - 1 {
-        client.cmd(&["DLOCK.CANCEL", &names(n + 1).0, &names(n).1]).ok();
+        client.cmd(&["DLOCK.RELEASE", &names(n + 1).0, &names(n).1]).ok();
     }
     server.left_over_check();
 }

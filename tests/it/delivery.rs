@@ -109,7 +109,7 @@ fn three_hundred_dying_waiters_lose_nothing(family: Family) {
     let mut calls = vec![args!["MULTI"], args!["DLOCK.RELEASE", "k", "a"]];
     for waiter in &dying {
         calls.push(args!["CLIENT", "KILL", "ID", waiter.id()]);
-        calls.push(args!["DLOCK.CANCEL", "other", "x"]);
+        calls.push(args!["DLOCK.BREAK", "other"]);
     }
     calls.push(args!["EXEC"]);
     server.client().pipeline(&calls).pop().unwrap().ok();

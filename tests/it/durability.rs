@@ -6,7 +6,7 @@ use dlock_core::value::resource::Resource;
 
 use crate::{
     args,
-    records::{requests, stored, words},
+    records::{stored, words},
     specimens::Specimens,
     support::{Client, Family, Reply, Server, wait_until},
     workload::{Account, Claim, Mix, Pending, Verb, Workload},
@@ -68,21 +68,29 @@ fn nothing_is_lost(account: &Account, found: &BTreeMap<String, Resource>) {
         let hold = found.get(key).and_then(|resource| resource.lock().hold());
         let hold = hold.filter(|hold| *hold.owner == *account.owner.as_bytes());
         let Some(hold) = hold else {
-            let was_released = pending.is_some_and(|p| p.verb == Verb::Release) && claim.holds == 1;
+            let was_released =
+                pending.is_some_and(|p| p.verb == Verb::Release) && claim.holds() == 1;
             assert!(was_released, "{}", what());
             continue;
         };
-        let mut ids = requests(hold);
-        let mut holds = claim.holds;
-        if let Some(Pending { id, verb, .. }) = pending
-            && ids.last() == Some(id)
-        {
-            ids.pop();
-            holds += if *verb == Verb::Acquire { 1 } else { -1 };
+        let open: Vec<String> = hold
+            .extras
+            .iter()
+            .flat_map(|extras| extras.requests.open())
+            .map(|id| id.escape_ascii().to_string())
+            .collect();
+        let mut known = claim.ids.clone();
+        match pending {
+            Some(Pending { id, verb: Verb::Acquire, .. }) if open.contains(id) => {
+                known.push(id.clone());
+            }
+            Some(Pending { id, verb: Verb::Release, .. }) if !open.contains(id) => {
+                known.retain(|open| open != id);
+            }
+            _ => {}
         }
-        let known = &claim.ids[claim.ids.len().saturating_sub(7)..];
-        assert!(ids.ends_with(known), "{}", what());
-        assert_eq!(i64::from(hold.count), holds, "{}", what());
+        assert_eq!(open, known, "{}", what());
+        assert_eq!(hold.count as usize, known.len(), "{}", what());
         let token = i64::try_from(hold.token).unwrap();
         let highest =
             claim.token + if pending.is_some_and(|p| p.verb == Verb::Fence) { 2 } else { 0 };
@@ -90,7 +98,7 @@ fn nothing_is_lost(account: &Account, found: &BTreeMap<String, Resource>) {
     }
 }
 
-/// Every existing hold is known, was requested when the crash came, or is an unclaimed grant.
+/// Every existing hold is known, was requested when the crash came, or is a grant to a place.
 fn nothing_is_made_up(accounts: &[Account], found: &BTreeMap<String, Resource>) {
     for (key, resource) in found {
         // A key of DFAIR may hold nothing but places.
@@ -111,7 +119,7 @@ fn calls_can_be_repeated(account: &Account, client: &mut Client) {
     let owner = &account.owner;
     if let Some(Pending { key, verb, id }) = &account.pending {
         let earlier = account.claims.get(key);
-        let before = earlier.map_or(0, |claim| claim.holds);
+        let before = earlier.map_or(0, Claim::holds);
         match verb {
             Verb::Acquire => {
                 let token = client.cmd(&args!["DLOCK.ACQUIRE", key, owner, "REQID", id]);
@@ -122,25 +130,29 @@ fn calls_can_be_repeated(account: &Account, client: &mut Client) {
                     assert_eq!(holds, before + 1, "{key} {owner}");
                 }
             }
-            Verb::Release if before > 1 => {
+            Verb::Release => {
                 let left = client.cmd(&args!["DLOCK.RELEASE", key, owner, "REQID", id]).int();
                 assert_eq!(left, before - 1, "{key} {owner}");
             }
-            Verb::Release | Verb::Renew | Verb::Fence => {}
+            Verb::Renew | Verb::Fence => {}
         }
     }
-    for (key, Claim { token, holds, ids }) in &account.claims {
-        let is_pending = account.pending.as_ref().is_some_and(|p| p.key == *key);
-        let Some(id) = ids.last().filter(|_| !is_pending) else { continue };
-        let again = client.cmd(&args!["DLOCK.ACQUIRE", key, owner, "REQID", id]);
-        if let redis::Value::Int(again) = again {
-            assert_eq!(again, *token, "{key} {owner} {id}");
-        } else {
-            // It is the id of a RELEASE.
-            assert!(again.error().starts_with("ERR request "), "{key} {owner} {id}");
-            client.cmd(&args!["DLOCK.RELEASE", key, owner, "REQID", id]).int();
+    for (key, claim) in &account.claims {
+        if account.pending.as_ref().is_some_and(|p| p.key == *key) {
+            continue;
         }
-        assert_eq!(client.cmd(&["DLOCK.INFO", key]).field("holds").int(), *holds, "{key} {owner}");
+        for id in &claim.ids {
+            let again = client.cmd(&args!["DLOCK.ACQUIRE", key, owner, "REQID", id]).int();
+            assert_eq!(again, claim.token, "{key} {owner} {id}");
+        }
+        if let Some((id, left)) = &claim.released {
+            let again = client.cmd(&args!["DLOCK.RELEASE", key, owner, "REQID", id]).int();
+            assert_eq!(again, *left, "{key} {owner} {id}");
+            let over = client.cmd(&args!["DLOCK.ACQUIRE", key, owner, "REQID", id]).error();
+            assert!(over.starts_with("SPENT "), "{key} {owner} {id}: {over}");
+        }
+        let holds = client.cmd(&["DLOCK.INFO", key]).field("holds").int();
+        assert_eq!(holds, claim.holds(), "{key} {owner}");
     }
 }
 

@@ -93,7 +93,7 @@ pub fn line_up(server: &Server) -> Vec<Client> {
         }
         clients.push(ask(server, owner, options));
     }
-    assert_eq!(server.cmd(&["DLOCK.CANCEL", "k", "given-up"]).int(), 1);
+    assert!(server.cmd(&["DLOCK.RELEASE", "k", "given-up"]).is_null());
     assert_eq!(queue(server, "k"), names());
     clients
 }
@@ -256,18 +256,18 @@ fn options_of_a_waiter_are_preserved() {
         assert_eq!(info.field("owner").text(), "w0", "{name}");
         assert_eq!(info.field("label").text(), "next", "{name}");
         assert!((40_000..=50_000).contains(&info.field("ttl-ms").int()), "{name}: {}", info.show());
-        let granted = format!("granted 0 {token} 2 w0 1 r k").into_bytes();
-        assert_eq!(heard.next(), ("mine".to_owned(), granted), "{name}");
-        assert_eq!(server.cmd(&["DLOCK.RENEW", "k", "w0"]).int(), token, "{name}");
-        assert_eq!(server.cmd(&["DLOCK.INFO", "k"]).field("lease-ms").int(), 7_000, "{name}");
-        // Its request is known, and claimed.
-        assert_eq!(server.cmd(&["DLOCK.ACQUIRE", "k", "w0", "REQID", "r"]).int(), token);
+        let offered = format!("offered 0 {token} 2 w0 1 r k").into_bytes();
+        assert_eq!(heard.next(), ("mine".to_owned(), offered), "{name}");
+        // The copy of its request gets the lock.
+        let copy = ["DLOCK.ACQUIRE", "k", "w0", "REQID", "r", "PX", "70000"];
+        assert_eq!(server.cmd(&copy).int(), token);
+        assert_eq!(server.cmd(&["DLOCK.INFO", "k"]).field("lease-ms").int(), 70_000, "{name}");
         assert_eq!(server.cmd(&["DLOCK.INFO", "k"]).field("holds").int(), 1, "{name}");
         assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "w0"]).int(), 0);
         let token = server.cmd(&["DLOCK.INFO", "k"]).field("token").int();
-        let granted = format!("granted 0 {token} 2 w1 0  k").into_bytes();
-        assert_eq!(heard.next(), ("dlock:notify:w1".to_owned(), granted), "{name}");
-        assert_eq!(server.cmd(&["DLOCK.CANCEL", "k", "w1"]).int(), 1);
+        let offered = format!("offered 0 {token} 2 w1 0  k").into_bytes();
+        assert_eq!(heard.next(), ("dlock:notify:w1".to_owned(), offered), "{name}");
+        assert_eq!(server.cmd(&["DLOCK.RELEASE", "k", "w1"]).int(), 0);
         server.left_over_check();
     });
 }

@@ -121,8 +121,8 @@ fn a_transaction_does_not_wait_but_has_a_connection() {
     }
     drop(client);
     wait_until("the ties to be cut", || server.cmd(&["EXISTS", "free", "new"]).int() == 0);
-    for (family, key) in [("DRW", "k"), ("DSEM", "s")] {
-        assert_eq!(server.cmd(&[&format!("{family}.CANCEL"), key, "x"]).int(), 1);
+    for call in ["DRW.RELEASE k x READ", "DSEM.RELEASE s x ALL"] {
+        assert!(server.ask(call).is_null(), "{call}");
     }
     let_go(&server);
 }
@@ -174,16 +174,17 @@ fn keyspace_events_report_each_change() {
         ("DRW.RELEASE k a READ", &["release"]),
         ("DRW.RELEASE k a READ ALL", &["release", "acquire"]),
         ("DRW.ACQUIRE k c READ QUEUE 60000", &["wait"]),
-        ("DRW.ACQUIRE k d READ QUEUE 60000", &["wait"]),
+        ("DRW.ACQUIRE k d READ QUEUE 2000 PX 2000", &["wait"]),
         ("DRW.BREAK k", &["break", "acquire", "acquire"]),
-        ("DRW.CANCEL k c", &["release"]),
-        ("DRW.RENEW k d READ PX 1", &["expire"]),
+        ("DRW.RELEASE k c READ", &["release"]),
+        // The grant to d expires.
+        ("DRW.INFO k", &["expire"]),
         ("DSEM.ACQUIRE k a LIMIT 2 PX 60000", &["acquire"]),
         ("DSEM.ACQUIRE k b COUNT 2", &[]),
         ("DSEM.ACQUIRE k b COUNT 2 QUEUE 60000", &["wait"]),
         ("DSEM.INFO k", &[]),
         ("DSEM.RELEASE k $p", &["release", "acquire"]),
-        ("DSEM.CANCEL k b", &["release"]),
+        ("DSEM.RELEASE k b ALL", &["release"]),
         ("DSEM.ACQUIRE k a LIMIT 1", &["acquire"]),
         ("DSEM.BREAK k $p", &["break"]),
         ("DSEM.ACQUIRE k a LIMIT 1 PX 1", &["acquire", "expire"]),

@@ -12,6 +12,10 @@ use crate::{
 
 const MODE: &str = "ERR mode must be READ or WRITE";
 const PERMIT: &str = "ERR permit-id must be a UUID: 36 characters, hexadecimal digits and hyphens";
+const MISTYPED: &str = concat!(
+    r#"ERR "0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b7g" is no permit id (a UUID). "#,
+    "With an owner, RELEASE needs REQID id, or ALL"
+);
 const PERMITS: &str = "ERR permits must be an integer between 1 and 2147483647";
 const BY: &str = "ERR BY must be an integer between -2147483647 and 2147483647";
 const WIDTH: &str = "ERR COUNT must be an integer between 1 and 2147483647";
@@ -32,7 +36,6 @@ const RW: &[(&str, &str)] = &[
     ("DRW.INFO k o", "ERR wrong number of arguments for 'DRW.INFO' command"),
     ("DRW.WAITERS", "ERR wrong number of arguments for 'DRW.WAITERS' command"),
     ("DRW.POSITION k", "ERR wrong number of arguments for 'DRW.POSITION' command"),
-    ("DRW.CANCEL k", "ERR wrong number of arguments for 'DRW.CANCEL' command"),
     ("DRW.FENCE k a 5", "ERR unknown command 'DRW.FENCE', with args beginning with: 'k' 'a' '5' "),
     ("DRW.ACQUIRE  o READ", KEY),
     ("DRW.RELEASE  o READ", KEY),
@@ -42,7 +45,6 @@ const RW: &[(&str, &str)] = &[
     ("DRW.ACQUIRE k {o*257} READ", OWNER),
     ("DRW.BREAK k ", OWNER),
     ("DRW.BREAK k {o*257}", OWNER),
-    ("DRW.CANCEL k ", OWNER),
     // The mode is the third argument and nothing else.
     ("DRW.ACQUIRE k o PX 5 READ", MODE),
     ("DRW.ACQUIRE k o ", MODE),
@@ -69,6 +71,7 @@ const RW: &[(&str, &str)] = &[
     ("DRW.ACQUIRE k o READ LABEL {l*257}", "ERR LABEL must be at most 256 bytes"),
     ("DRW.RELEASE k a WRITE TOKEN 0", IF_TOKEN),
     ("DRW.RELEASE k a WRITE ALL ALL", "ERR option ALL given twice"),
+    ("DRW.RELEASE k a READ DELAY 5", "ERR DELAY needs WRITE: other readers may be there"),
     ("DRW.RENEW k a WRITE PX 0", PX),
     ("DRW.CHECK k 0", TOKEN),
     ("DRW.CHECK k x", TOKEN),
@@ -126,10 +129,10 @@ const SEM: &[(&str, &str)] = &[
     ("DSEM.ACQUIRE s o PX 1 EX 1", "ERR PX and EX exclude each other"),
     ("DSEM.ACQUIRE s o BLOCK -1", BLOCK),
     ("DSEM.ACQUIRE s o QUEUE 86400001", QUEUE),
-    ("DSEM.RELEASE s o", PERMIT),
-    ("DSEM.RELEASE s ", PERMIT),
-    ("DSEM.RELEASE s 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b7", PERMIT),
-    ("DSEM.RELEASE s 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b7g", PERMIT),
+    ("DSEM.RELEASE s o", r#"ERR "o" is no permit id (a UUID). With an owner, RELEASE needs REQID id, or ALL"#),
+    ("DSEM.RELEASE s ", "ERR holder must be 1 to 256 bytes"),
+    ("DSEM.RELEASE s a REQID r ALL", "ERR REQID names one request, so it does not go with ALL"),
+    ("DSEM.RELEASE s 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b7g", MISTYPED),
     ("DSEM.RENEW s o PX 5", PERMIT),
     ("DSEM.BREAK s 0192f0c15a3e7c449d3b2f1a6c8e4b70", PERMIT),
     ("DSEM.RENEW s 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70 PX 0", PX),
@@ -161,7 +164,7 @@ const LATCH: &[(&str, &str)] = &[
     ("DLATCH.COUNTDOWN", "ERR wrong number of arguments for 'DLATCH.COUNTDOWN' command"),
     ("DLATCH.AWAIT", "ERR wrong number of arguments for 'DLATCH.AWAIT' command"),
     ("DLATCH.INFO", "ERR wrong number of arguments for 'DLATCH.INFO' command"),
-    ("DLATCH.CANCEL l o", "ERR unknown command 'DLATCH.CANCEL', with args beginning with: 'l' 'o' "),
+    ("DLATCH.RELEASE l o", "ERR unknown command 'DLATCH.RELEASE', with args beginning with: 'l' 'o' "),
     ("DLATCH.INIT  1", KEY),
     ("DLATCH.COUNTDOWN ", KEY),
     ("DLATCH.AWAIT ", KEY),

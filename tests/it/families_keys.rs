@@ -168,7 +168,7 @@ fn the_digest_of_a_key_sees_all_that_lasts_and_no_time() {
         ("k", "DRW.ACQUIRE k b READ", true),
         // Volatile queues do not affect other families.
         ("k", "DRW.ACQUIRE k c WRITE QUEUE 60000", false),
-        ("k", "DRW.CANCEL k c", false),
+        ("k", "DRW.RELEASE k c WRITE", false),
         ("k", "DRW.BREAK k a", true),
         ("s", "DSEM.INIT s 5", true),
         ("s", "DSEM.INIT s 5", false),
@@ -179,7 +179,7 @@ fn the_digest_of_a_key_sees_all_that_lasts_and_no_time() {
         ("s", "DSEM.RENEW s $id", false),
         ("s", "DSEM.ACQUIRE s a COUNT 2", true),
         ("s", "DSEM.ACQUIRE s b COUNT 6 QUEUE 60000", false),
-        ("s", "DSEM.CANCEL s b", false),
+        ("s", "DSEM.RELEASE s b ALL", false),
         ("s", "DSEM.RELEASE s $id", true),
         ("l", "DLATCH.INIT l 5", true),
         ("l", "DLATCH.INIT l 5", false),

@@ -23,8 +23,12 @@ pub type Hold = (String, String, &'static str);
 pub struct Account {
     /// Token and count of each hold.
     pub holds: BTreeMap<Hold, (i64, i64)>,
+    /// The ids of the granted requests of each hold.
+    ids: BTreeMap<Hold, Vec<String>>,
     /// Key, owner and count of each permit, by id.
     pub permits: BTreeMap<String, (String, String, i64)>,
+    /// The id of the request of each permit.
+    permit_requests: BTreeMap<String, String>,
     /// Permits taken without a lease, by key.
     pub taken: BTreeMap<String, i64>,
     /// Steps of each latch.
@@ -42,32 +46,51 @@ pub struct Call {
 
 #[derive(Clone, Debug)]
 enum What {
-    Acquire(Hold),
-    Release(Hold),
-    Permit { key: String, owner: String, count: i64 },
-    Return { id: String },
-    Take { key: String, n: i64 },
-    Give { key: String, n: i64 },
-    Step { key: String },
+    /// The hold, and the id of the request.
+    Acquire(Hold, String),
+    /// The same.
+    Release(Hold, String),
+    Permit {
+        key: String,
+        owner: String,
+        count: i64,
+        request: String,
+    },
+    /// The permit id.
+    Return {
+        id: String,
+    },
+    Take {
+        key: String,
+        n: i64,
+    },
+    Give {
+        key: String,
+        n: i64,
+    },
+    Step {
+        key: String,
+    },
     Other,
 }
 
 impl Account {
-    /// Records a reply. After a crash a call is `repeated`: its hold may be released already.
+    /// Records a reply.
     #[track_caller]
-    fn book(&mut self, call: &Call, answer: &Result<Value, String>, repeated: bool) {
-        let is_gone = |text: &String| repeated && text.contains("NOTHELD");
+    fn book(&mut self, call: &Call, answer: &Result<Value, String>) {
         match (&call.what, answer) {
-            (What::Acquire(hold), Ok(Value::Int(token))) => {
+            (What::Acquire(hold, id), Ok(Value::Int(token))) => {
+                self.ids.entry(hold.clone()).or_default().push(id.clone());
                 let known = self.holds.entry(hold.clone()).or_insert((*token, 0));
                 assert_eq!(known.0, *token, "{call:?}");
                 known.1 += 1;
             }
             // The holder of a mode gets it again, in spite of waiters.
-            (What::Acquire(hold), Ok(Value::Nil)) if !self.holds.contains_key(hold) => {}
-            (What::Acquire(hold), Err(text))
+            (What::Acquire(hold, _), Ok(Value::Nil)) if !self.holds.contains_key(hold) => {}
+            (What::Acquire(hold, _), Err(text))
                 if text.contains("DEADLOCK") && !self.holds.contains_key(hold) => {}
-            (What::Release(hold), Ok(Value::Int(left))) => {
+            (What::Release(hold, id), Ok(Value::Int(left))) => {
+                self.ids.entry(hold.clone()).or_default().retain(|open| open != id);
                 let known = self.holds.get_mut(hold).expect("what is given back was had");
                 known.1 -= 1;
                 assert_eq!(known.1, *left, "{call:?}");
@@ -75,18 +98,14 @@ impl Account {
                     self.holds.remove(hold);
                 }
             }
-            (What::Release(hold), Err(text)) if is_gone(text) => {
-                let known = self.holds.remove(hold);
-                assert!(known.is_some_and(|(_, holds)| holds == 1), "{call:?}");
-            }
-            (What::Permit { key, owner, count }, Ok(Value::BulkString(id))) => {
+            (What::Permit { key, owner, count, request }, Ok(Value::BulkString(id))) => {
                 let id = String::from_utf8(id.clone()).unwrap();
+                self.permit_requests.insert(id.clone(), request.clone());
                 let earlier = self.permits.insert(id, (key.clone(), owner.clone(), *count));
                 assert_eq!(earlier, None, "{call:?}");
             }
             (What::Permit { .. } | What::Take { .. }, Ok(Value::Nil)) | (What::Other, Ok(_)) => {}
             (What::Return { id }, Ok(Value::Int(_))) => drop(self.permits.remove(id)),
-            (What::Return { id }, Err(text)) if is_gone(text) => drop(self.permits.remove(id)),
             (What::Take { key, n }, Ok(Value::Int(1))) => {
                 *self.taken.entry(key.clone()).or_default() += n;
             }
@@ -108,7 +127,7 @@ impl Account {
             error @ Value::ServerError(_) => Err(error.error()),
             value => Ok(value),
         };
-        self.book(&call, &answer, true);
+        self.book(&call, &answer);
     }
 
     /// The sum of all accounts.
@@ -224,10 +243,18 @@ impl Work for Worker {
             self.last_id = String::from_utf8_lossy(id).into_owned();
         }
         if !self.ruthless {
-            self.account.book(&call, &answer, false);
+            self.account.book(&call, &answer);
         } else if let Err(text) = answer {
-            let expected =
-                ["NOTHELD", "DEADLOCK", "LIMIT", "no such semaphore", "no such key", "REPLACED"];
+            let expected = [
+                "NOTHELD",
+                "LOST",
+                "UNKNOWN",
+                "DEADLOCK",
+                "LIMIT",
+                "REPLACED",
+                "no such semaphore",
+                "no such key",
+            ];
             assert!(expected.iter().any(|part| text.contains(part)), "{call:?}: {text}");
         }
         Ok(())
@@ -279,11 +306,16 @@ impl Worker {
         let head = |verb: &str| args![verb, &hold.0, &hold.1, mode];
         let (words, what) = match self.dice.below(10) {
             0..5 if has => {
-                let words = [head("DRW.RELEASE"), args!["REQID", self.id()]].concat();
-                (words, What::Release(hold))
+                let ids = self.account.ids.get(&hold).map_or(&[][..], Vec::as_slice);
+                let id = if self.ruthless {
+                    format!("{}-{}", self.owner, self.calls.saturating_sub(self.dice.below(40)))
+                } else {
+                    ids[self.dice.index(ids.len())].clone()
+                };
+                ([head("DRW.RELEASE"), args!["REQID", &id]].concat(), What::Release(hold, id))
             }
             5 if has => (head("DRW.RENEW"), What::Other),
-            _ => ([head("DRW.ACQUIRE"), self.options()].concat(), What::Acquire(hold)),
+            _ => ([head("DRW.ACQUIRE"), self.options()].concat(), What::Acquire(hold, self.id())),
         };
         Call { words, what }
     }
@@ -299,7 +331,15 @@ impl Worker {
         };
         let taken = self.account.taken.get(&key).copied().unwrap_or_default();
         let (words, what) = match (self.dice.below(10), permit) {
-            (0..3, Some((id, key))) => (args!["DSEM.RELEASE", key, &id], What::Return { id }),
+            (0..3, Some((id, key))) => {
+                let request = self.account.permit_requests.get(&id);
+                let words = if let Some(request) = request.filter(|_| !self.ruthless) {
+                    args!["DSEM.RELEASE", key, &self.owner, "REQID", request]
+                } else {
+                    args!["DSEM.RELEASE", key, &id]
+                };
+                (words, What::Return { id })
+            }
             (3, Some((id, key))) => (args!["DSEM.RENEW", key, &id], What::Other),
             (4, _) => (
                 args!["DSEM.TAKE", &key, n, "REQID", self.id(), "BLOCK", 1 + self.dice.below(20)],
@@ -314,7 +354,8 @@ impl Worker {
                     words.extend(args!["LIMIT", PERMITS]);
                 }
                 words.extend(self.options());
-                (words, What::Permit { key, owner: self.owner.clone(), count: n })
+                let (owner, request) = (self.owner.clone(), self.id());
+                (words, What::Permit { key, owner, count: n, request })
             }
         };
         Call { words, what }

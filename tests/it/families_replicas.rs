@@ -143,7 +143,7 @@ fn a_replica_shows_everything_and_takes_no_write() {
             "DRW.RELEASE k a READ",
             "DRW.RENEW k a WRITE",
             "DRW.BREAK k",
-            "DRW.CANCEL k b",
+            "DRW.RELEASE k b WRITE",
             "DSEM.INIT t 1",
             "DSEM.RESIZE s 5",
             "DSEM.ACQUIRE s a BLOCK 0",
@@ -153,7 +153,7 @@ fn a_replica_shows_everything_and_takes_no_write() {
             "DSEM.TAKE s",
             "DSEM.GIVE s",
             "DSEM.DRAIN s",
-            "DSEM.CANCEL s b",
+            "DSEM.RELEASE s b ALL",
         ] {
             let refused = server.ask(call).error();
             assert!(refused.starts_with("READONLY "), "{call}: {refused}");

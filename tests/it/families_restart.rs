@@ -71,7 +71,7 @@ fn a_promoted_replica_gives_every_lease_in_full() {
     old.cmd(&["SET", "first", "v"]).ok();
     assert_eq!(old.cmd(&["WAIT", "1", "20000"]).int(), 1);
     old.cmd(&["DEL", "first"]).ok();
-    let token = old.cmd(&args!["DRW.ACQUIRE", "k", "a", "READ", "PX", 86_400_000]).int();
+    let token = old.cmd(&args!["DRW.ACQUIRE", "k", "a", "READ", "PX", 100]).int();
     old.cmd(&args!["DRW.RENEW", "k", "a", "READ", "PX", LEASE]).int();
     old.cmd(&args!["DRW.ACQUIRE", "k", "b", "READ", "PX", LEASE]).int();
     old.cmd(&["DSEM.INIT", "s", "2"]).int();
@@ -127,9 +127,10 @@ fn bindings_of_an_earlier_process_end_unless_bound_again() {
         let mut tied = old.client();
         tied.cmd(&["DRW.ACQUIRE", "k", "a", "READ", "BIND", "0"]).int();
         tied.cmd(&["DRW.ACQUIRE", "k", "b", "READ", "BIND", "0"]).int();
-        tied.cmd(&["DSEM.INIT", "s", "2"]).int();
-        let lost = tied.cmd(&["DSEM.ACQUIRE", "s", "a", "BIND", "0"]).text();
+        tied.cmd(&["DSEM.INIT", "s", "3"]).int();
+        tied.cmd(&["DSEM.ACQUIRE", "s", "a", "BIND", "0"]).text();
         let kept = tied.cmd(&["DSEM.ACQUIRE", "s", "b", "BIND", "0"]).text();
+        let unbound = tied.cmd(&["DSEM.ACQUIRE", "s", "c", "BIND", "0"]).text();
         if how == "RDB" {
             old.cmd(&["SAVE"]).ok();
         }
@@ -150,16 +151,18 @@ fn bindings_of_an_earlier_process_end_unless_bound_again() {
         assert_eq!(rw(&server, "k"), "read a*1 b*1");
         client.cmd(&["DRW.RENEW", "k", "b", "READ", "BIND", "0"]).int();
         assert_eq!(client.cmd(&["DSEM.RENEW", "s", &kept, "BIND", "0"]).int(), 1);
-        // A renewal without BIND binds nothing.
-        assert_eq!(client.cmd(&["DSEM.RENEW", "s", &lost, "PX", "60000"]).int(), 1);
+        // A renewal without BIND gives its PX in full, and ends the binding for good.
+        assert_eq!(client.cmd(&["DSEM.RENEW", "s", &unbound, "PX", "60000"]).int(), 1);
+        assert_eq!(client.cmd(&["DSEM.RENEW", "s", &unbound, "BIND", "0"]).int(), 1);
         wait_until("the holds that were not bound again to end", || {
-            rw(&server, "k") == "read b*1" && sem(&server, "s") == "1 of 2 (1 leased, 0 taken)"
+            rw(&server, "k") == "read b*1" && sem(&server, "s") == "1 of 3 (2 leased, 0 taken)"
         });
         assert!(told.elapsed() >= GRACE, "{:?}", told.elapsed());
         assert!(told.elapsed() < GRACE + SOON, "{:?}", told.elapsed());
         drop(client);
         wait_until("the rest to end with the connection", || rw(&server, "k") == "nothing");
-        wait_until("the permit, too", || sem(&server, "s") == "2 of 2 (0 leased, 0 taken)");
+        wait_until("the permit, too", || sem(&server, "s") == "2 of 3 (1 leased, 0 taken)");
+        assert_eq!(server.cmd(&["DSEM.RELEASE", "s", &unbound]).int(), 3);
         server.cmd(&["DEL", "s"]).ok();
         server.left_over_check();
     });

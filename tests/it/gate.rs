@@ -66,29 +66,29 @@ const CASES: [Case; 12] = [
     (&["DSEM.INIT #hot 1"], &[Close], "DSEM.ACQUIRE #hot h BIND 0", "DSEM.ACQUIRE #hot y BLOCK 0"),
 ];
 
-/// Families with unclaimed grants that expire: a holder, an unclaimed grant, and `y` behind it.
+/// A holder, a grant to a place that no request reaches before it expires, and `y` behind it.
 const UNCLAIMED: [[&str; 4]; 4] = [
     [
         "DLOCK.ACQUIRE #hot h",
-        "DLOCK.ACQUIRE #hot q QUEUE SHORT",
+        "DLOCK.ACQUIRE #hot q QUEUE SHORT PX SHORT",
         "DLOCK.RELEASE #hot h",
         "DLOCK.ACQUIRE #hot y BLOCK 0",
     ],
     [
         "DFAIR.ACQUIRE #hot h",
-        "DFAIR.ACQUIRE #hot q QUEUE SHORT",
+        "DFAIR.ACQUIRE #hot q QUEUE SHORT PX SHORT",
         "DFAIR.RELEASE #hot h",
         "DFAIR.ACQUIRE #hot y BLOCK 0",
     ],
     [
         "DRW.ACQUIRE #hot h WRITE",
-        "DRW.ACQUIRE #hot q WRITE QUEUE SHORT",
+        "DRW.ACQUIRE #hot q WRITE QUEUE SHORT PX SHORT",
         "DRW.RELEASE #hot h WRITE",
         "DRW.ACQUIRE #hot y READ BLOCK 0",
     ],
     [
         "DSEM.ACQUIRE #hot q LIMIT 1 QUEUE SHORT",
-        "DSEM.ACQUIRE #hot q QUEUE SHORT",
+        "DSEM.ACQUIRE #hot q QUEUE SHORT PX SHORT",
         "DSEM.BREAK #hot PERMIT",
         "DSEM.ACQUIRE #hot y BLOCK 0",
     ],
@@ -192,7 +192,7 @@ fn nothing_is_granted(setup: Setup, begin: Switch, end: Switch) {
             wait_until("the end of a wait", || !blocks(front));
         }
     }
-    // Leases and unclaimed grants were as short, and began earlier.
+    // All leases were as short, and began earlier.
     for player in &mut players {
         assert_eq!(
             player.next.hear(Duration::from_millis(30)),

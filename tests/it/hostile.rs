@@ -13,7 +13,7 @@ use dlock_core::{
     base::bytes::Owner,
     base::time::{Instant, LeaseInstant},
     record::{self, Clocks, Level},
-    value::hold::{Hold, Notify, Requests},
+    value::hold::{Did, Hold, Notify, Requests},
     value::lock::Lock,
 };
 use redis::Value;
@@ -287,8 +287,9 @@ fn a_hold_that_cannot_be_is_refused(family: Family) {
                 31_536_000_000 + u64::from(over);
         }),
         ("ids", &|hold, over| {
-            let ids = b"\x00a".repeat(8 + over as usize);
-            hold.extras_mut().requests = Requests::from_bytes(&ids, 9).expect("nine ids");
+            let requests = &mut hold.extras_mut().requests;
+            *requests = Requests::default();
+            (0..64 + over).for_each(|n| requests.add(&n.to_le_bytes(), Did::Acquired));
         }),
     ];
     for (what, change) in changes {

@@ -191,10 +191,9 @@ fn a_grant_to_another_owner_takes_the_time_to_live_off_the_key(family: Family) {
 
 fn a_hand_on_is_a_change_of_the_key(family: Family) {
     let server = family.start();
-    let mut scene = Scene::set(&server, "k");
+    let mut scene = Scene::set_with_lease(&server, "k", 2_000);
     let mut watcher = server.client();
     watcher.cmd(&["WATCH", "k"]).ok();
-    scene.holder.cmd(&["DLOCK.RENEW", "k", "h", "PX", "1"]).int();
     let token = scene.first_is_granted();
     watcher.cmd(&["MULTI"]).ok();
     watcher.cmd(&["PING"]).ok();
@@ -234,14 +233,13 @@ fn an_evicted_lock_goes_to_the_next(family: Family) {
 /// Without eviction, a full server still releases locks and hands them off.
 fn a_full_server_grants_to_waiters_but_takes_no_more(family: Family) {
     let server = family.start();
-    let mut scene = Scene::set(&server, "k");
+    let mut scene = Scene::set_with_lease(&server, "k", 3_000);
     server.cmd(&["CONFIG", "SET", "maxmemory", "1"]).ok();
     for call in ["DLOCK.ACQUIRE k x", "DLOCK.ACQUIRE k x BLOCK 0", "DLOCK.ACQUIRE l x QUEUE 100"] {
         let refusal = server.ask(call).error();
         assert!(refusal.starts_with("OOM "), "{call}: {refusal}");
     }
     scene.assert_all_wait();
-    scene.holder.cmd(&["DLOCK.RENEW", "k", "h", "PX", "50"]).int();
     let token = scene.first_is_granted();
     assert_eq!(scene.messages.next_text(), scene.message("expired"));
     server.cmd(&["CONFIG", "SET", "maxmemory", "0"]).ok();

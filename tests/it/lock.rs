@@ -51,15 +51,17 @@ fn only_the_holder_with_the_right_token_changes_the_hold(family: Family) {
     let digest = server.digest();
     let another = r#"NOTHELD "k" is held by another owner, not by "b""#.to_owned();
     let stale = format!(r#"NOTHELD "a" holds "k" with token {token}, not {other}"#);
+    let both = "ERR REQID names one request, so it does not go with ALL".to_owned();
     let nobody = r#"NOTHELD "a" does not hold "free": nobody does"#.to_owned();
     for (call, error) in [
         (&["DLOCK.RELEASE", "k", "b"][..], &another),
-        (&["DLOCK.RELEASE", "k", "b", "ALL", "REQID", "r"], &another),
+        (&["DLOCK.RELEASE", "k", "b", "ALL"], &another),
         (&["DLOCK.RELEASE", "k", "b", "TOKEN", &token.to_string()], &another),
         (&["DLOCK.RENEW", "k", "b", "PX", "1"], &another),
         (&["DLOCK.FENCE", "k", "b", &other], &another),
         (&["DLOCK.RELEASE", "k", "a", "TOKEN", &other], &stale),
         (&["DLOCK.RENEW", "k", "a", "PX", "1", "TOKEN", &other], &stale),
+        (&["DLOCK.RELEASE", "k", "a", "ALL", "REQID", "r"], &both),
         (&["DLOCK.RELEASE", "free", "a"], &nobody),
         (&["DLOCK.RENEW", "free", "a"], &nobody),
         (&["DLOCK.FENCE", "free", "a", &other], &nobody),
@@ -96,7 +98,7 @@ fn info_is_a_map_with_every_field(family: Family) {
     let call =
         ["DLOCK.ACQUIRE", "k", "a", "PX", "40000", "BIND", "5", "LABEL", "x y", "REQID", "1"];
     let token = holding.cmd(&call).int();
-    holding.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "1"]).ok();
+    holding.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "1", "BIND", "0"]).ok();
     let mut waiter = server.block(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]);
     let flat = server.cmd(&["DLOCK.INFO", "k"]);
     let map = holding.cmd(&["DLOCK.INFO", "k"]);

@@ -66,7 +66,11 @@ fn every_notable_event_is_logged_once_with_owner_label_and_token() {
 
     let mut poller = server.client();
     acquire("u other");
-    assert!(poller.cmd(&["DLOCK.ACQUIRE", "u", "dave", "QUEUE", "40", "LABEL", "poll"]).is_null());
+    assert!(
+        poller
+            .cmd(&["DLOCK.ACQUIRE", "u", "dave", "QUEUE", "40", "PX", "1", "LABEL", "poll"])
+            .is_null()
+    );
     release("u other");
     let unclaimed = server.cmd(&["DLOCK.INFO", "u"]).field("token").int();
     wait_until("the grant to lapse", || server.cmd(&["EXISTS", "u"]).int() == 0);

@@ -32,7 +32,7 @@ fn a_hold_hears_how_it_ended(family: Family) {
     let mut listener = listen(&server);
     // How it ends: by a call, or (none) by the close of the connection it is bound to.
     let table: [(&str, &[&str]); 8] = [
-        ("expired", &["DLOCK.RENEW", "k", "own er", "PX", "1"]),
+        ("expired", &["PING"]),
         ("broken", &["DLOCK.BREAK", "k"]),
         ("disconnected", &[]),
         ("deleted", &["DEL", "k"]),
@@ -44,7 +44,8 @@ fn a_hold_hears_how_it_ended(family: Family) {
     for (event, end) in table {
         for notify in [true, false] {
             let mut holder = server.client();
-            let mut call = vec!["DLOCK.ACQUIRE", "k", "own er", "BIND", "0"];
+            let lease = if event == "expired" { "20" } else { "30000" };
+            let mut call = vec!["DLOCK.ACQUIRE", "k", "own er", "BIND", "0", "PX", lease];
             if notify {
                 call.extend(["NOTIFY", "mine"]);
             }
@@ -143,7 +144,7 @@ fn keyspace_events_report_changes_of_a_lock(family: Family) {
     let mut events = server.psubscribe(&["__key*__:*"]);
     let mut bound = server.client();
     let mut waiter = server.client();
-    let steps: [(&[&str], &[&str]); 15] = [
+    let steps: [(&[&str], &[&str]); 17] = [
         (&["DLOCK.ACQUIRE", "k", "a"], &["acquire"]),
         (&["DLOCK.ACQUIRE", "k", "a"], &["acquire"]),
         (&["DLOCK.ACQUIRE", "k", "b"], &[]),
@@ -151,14 +152,16 @@ fn keyspace_events_report_changes_of_a_lock(family: Family) {
         (&["DLOCK.RENEW", "k", "a"], &[]),
         (&["DLOCK.RELEASE", "k", "a"], &["release"]),
         (&["DLOCK.RELEASE", "k", "a"], &["release", "acquire"]),
-        (&["DLOCK.RENEW", "k", "b", "PX", "1"], &["expire"]),
+        (&["DLOCK.RENEW", "k", "b"], &[]),
+        (&["DLOCK.RELEASE", "k", "b"], &["release"]),
+        (&["DLOCK.ACQUIRE", "k", "b", "PX", "1"], &["acquire", "expire"]),
         (&["DLOCK.ACQUIRE", "k", "a", "REQID", "1"], &["acquire"]),
         (&["DLOCK.ACQUIRE", "k", "a", "REQID", "1"], &[]),
         (&["DLOCK.INFO", "k"], &[]),
         (&["DLOCK.ACQUIRE", "k", "c", "QUEUE", "60000"], &["wait"]),
         (&["DLOCK.BREAK", "k"], &["break", "acquire"]),
-        (&["DLOCK.CANCEL", "k", "c"], &["release"]),
-        (&["DLOCK.CANCEL", "k", "c"], &[]),
+        (&["DLOCK.RELEASE", "k", "c"], &["release"]),
+        (&["DLOCK.POSITION", "k", "c"], &[]),
     ];
     for (call, happened) in steps {
         waiter.cmd(call).ok();

@@ -69,9 +69,10 @@ fn a_lock_renamed_to_its_own_name_stays(family: Family) {
 
 /// Moved twice before the module could process it, and back again.
 fn moves_in_one_step_add_up(family: Family) {
+    const LEASE: u64 = 800;
     let server = family.start();
     for (last, db) in [(args!["PING"], 3), (args!["SWAPDB", 3, 4], 4), (args!["SWAPDB", 4, 3], 4)] {
-        let mut scene = Scene::set(&server, "k");
+        let mut scene = Scene::set_with_lease(&server, "k", LEASE);
         let transaction = [
             args!["MULTI"],
             args!["SWAPDB", 3, 4],
@@ -85,17 +86,17 @@ fn moves_in_one_step_add_up(family: Family) {
         scene.messages.assert_none();
         // Its lease expires at the target, without a command.
         let mut there = in_db(&server, db);
-        assert_eq!(there.cmd(&["DLOCK.RENEW", "l", "h", "PX", "50"]).int(), scene.token);
+        assert_eq!(there.cmd(&["DLOCK.RENEW", "l", "h"]).int(), scene.token);
         assert_eq!(scene.messages.next_text(), format!("expired {db} {} 1 h 0  l", scene.token));
         scene.play_out(token);
     }
 
-    let mut scene = Scene::set(&server, "k");
+    let mut scene = Scene::set_with_lease(&server, "k", LEASE);
     let there_and_back =
         [args!["MULTI"], args!["RENAME", "k", "l"], args!["RENAME", "l", "k"], args!["EXEC"]];
     server.client().pipeline(&there_and_back)[3].items();
     scene.assert_all_wait();
-    assert_eq!(scene.holder.cmd(&["DLOCK.RENEW", "k", "h", "PX", "50"]).int(), scene.token);
+    assert_eq!(scene.holder.cmd(&["DLOCK.RENEW", "k", "h"]).int(), scene.token);
     let token = scene.first_is_granted();
     assert_eq!(scene.messages.next_text(), scene.message("expired"));
     scene.play_out(token);

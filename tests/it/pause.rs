@@ -30,7 +30,7 @@ fn a_pause_puts_leases_off_and_lets_waits_run_out(family: Family) {
     const LEASE: u64 = 2_000;
     let server = family.start();
     server.cmd(&["DLOCK.ACQUIRE", "other", "h"]).int();
-    let mut scene = Scene::set(&server, "k");
+    let mut scene = Scene::set_with_lease(&server, "k", LEASE);
     let mut patient = waiter(&server, "other", "patient", 1_500);
     let begun = Instant::now();
     scene.holder.cmd(&args!["DLOCK.RENEW", "k", "h", "PX", LEASE]).int();
@@ -59,7 +59,7 @@ fn a_pause_of_everything_does_the_same(family: Family) {
     const LEASE: u64 = 1_500;
     let server = family.start();
     server.cmd(&["DLOCK.ACQUIRE", "other", "h"]).int();
-    let mut scene = Scene::set(&server, "k");
+    let mut scene = Scene::set_with_lease(&server, "k", LEASE);
     let mut patient = waiter(&server, "other", "patient", 1_500);
     let begun = Instant::now();
     scene.holder.cmd(&args!["DLOCK.RENEW", "k", "h", "PX", LEASE]).int();
@@ -113,7 +113,7 @@ fn nothing_is_handed_on_during_a_pause() {
             wait_until("the first to leave the queue", gone);
             let last = scene.last.id().to_string();
             assert_eq!(server.cmd(&["DLOCK.UNBLOCK", &last, "ERROR"]).int(), 1);
-            assert!(scene.last.reply(SOON).error().starts_with("UNBLOCKED "));
+            assert!(scene.last.reply(SOON).error().starts_with("STOPPED "));
         }
         assert_eq!(heir.hear(Duration::from_millis(150)), Heard::Nothing);
         assert_eq!(scene.holder.hear(Duration::ZERO), Heard::Nothing);
@@ -218,7 +218,7 @@ fn a_failover_that_is_given_up_is_a_pause(family: Family) {
     const LEASE: u64 = 1_500;
     let server = family.start();
     let _lagging = ReplicaTap::attach(&server);
-    let mut scene = Scene::set(&server, "k");
+    let mut scene = Scene::set_with_lease(&server, "k", LEASE);
     let begun = Instant::now();
     scene.holder.cmd(&args!["DLOCK.RENEW", "k", "h", "PX", LEASE]).int();
     server.cmd(&["FAILOVER", "TIMEOUT", "2500"]).ok();
@@ -242,7 +242,7 @@ fn a_failover_that_is_given_up_is_a_pause(family: Family) {
 fn a_shutdown_that_is_given_up_is_a_pause(family: Family) {
     let server = family.with(&["shutdown-timeout", "60"]).start();
     let _lagging = ReplicaTap::attach(&server);
-    let mut scene = Scene::set(&server, "k");
+    let mut scene = Scene::set_with_lease(&server, "k", 1_500);
     scene.holder.cmd(&["DLOCK.RENEW", "k", "h", "PX", "1500"]).int();
     let mut shutdown = server.post(&["SHUTDOWN", "NOSAVE"]);
     assert_eq!(scene.first.hear(Duration::from_millis(1_800)), Heard::Nothing);

@@ -92,8 +92,8 @@ fn hold_in_words(hold: &Hold) -> String {
     if let Some(binding) = hold.binding() {
         let _ = write!(text, " tied {}", binding.ms);
     }
-    if let Some(unclaimed) = hold.unclaimed() {
-        let _ = write!(text, " unclaimed {}", unclaimed.claim_ms);
+    if hold.unclaimed().is_some() {
+        text.push_str(" unclaimed");
     }
     text
 }

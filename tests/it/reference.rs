@@ -113,7 +113,7 @@ fn redis_cli(server: &Server, line: &str) -> Vec<String> {
 /// Preconditions for the example of a command: calls, and one that waits.
 fn setting(name: &str) -> (&'static [&'static str], Option<&'static str>) {
     let (family, verb) = name.split_once('.').expect("a command of dlock");
-    let is_about_waiters = ["INFO", "WAITERS", "POSITION", "CANCEL", "UNBLOCK"].contains(&verb);
+    let is_about_waiters = ["INFO", "WAITERS", "POSITION", "UNBLOCK"].contains(&verb);
     let waiter = |call: &'static str| is_about_waiters.then_some(call);
     match (family, verb) {
         (_, "MACQUIRE") | ("DLOCK" | "DFAIR" | "DRW", "ACQUIRE") | ("DSEM" | "DLATCH", "INIT") => {
@@ -143,7 +143,7 @@ fn setting(name: &str) -> (&'static [&'static str], Option<&'static str>) {
         ("DSEM", "RELEASE" | "RENEW" | "BREAK" | "PERMITS") => {
             (&["DSEM.INIT licences 10", "DSEM.ACQUIRE licences worker-1 PX 30000"], None)
         }
-        ("DSEM", "GIVE" | "WAITERS" | "POSITION" | "CANCEL") if is_about_waiters => (
+        ("DSEM", "GIVE" | "WAITERS" | "POSITION") if is_about_waiters => (
             &["DSEM.INIT licences 10", "DSEM.TAKE licences 10"],
             Some("DSEM.ACQUIRE licences worker-2 BLOCK 5000"),
         ),

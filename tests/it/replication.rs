@@ -190,7 +190,7 @@ fn a_replica_shows_everything_and_takes_no_write() {
             &["DLOCK.RENEW", "k", "a"],
             &["DLOCK.FENCE", "k", "a", "1"],
             &["DLOCK.BREAK", "k"],
-            &["DLOCK.CANCEL", "k", "a"],
+            &["DLOCK.RELEASE", "k", "b"],
         ] {
             let refused = server.cmd(call).error();
             assert!(refused.starts_with("READONLY "), "{call:?}: {refused}");
@@ -308,7 +308,7 @@ fn wait_covers_grants_that_came_late_or_were_repeated(family: Family) {
     let mut second = server.client();
     assert_eq!(second.cmd(&acquire).int(), token);
     wait_says(&mut second, "a repeated ACQUIRE");
-    first.cmd(&["DLOCK.ACQUIRE", "k", "a"]).int();
+    first.cmd(&["DLOCK.ACQUIRE", "k", "a", "REQID", "s"]).int();
     first.cmd(&["DLOCK.RELEASE", "k", "a", "REQID", "s"]).int();
     let mut third = server.client();
     assert_eq!(third.cmd(&["DLOCK.RELEASE", "k", "a", "REQID", "s"]).int(), 1);

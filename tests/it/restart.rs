@@ -113,9 +113,9 @@ fn leases_end_later_but_never_earlier(family: Family) {
 fn a_promoted_replica_gives_the_last_known_lease_in_full(family: Family) {
     let primary = family.start();
     let replica = family.with(&[]).replica_of(&primary).start();
-    // The last known one: a shorter and a longer RENEW count.
-    let leases = [("long", "60000", "90000"), ("short", "60000", "4000")];
-    for (key, first, renewed) in leases {
+    // The longest that was promised: a longer RENEW counts, a shorter one does not.
+    let leases = [("long", "60000", "90000", 90_000), ("short", "4000", "1000", 4_000)];
+    for (key, first, renewed, _) in leases {
         primary.cmd(&["DLOCK.ACQUIRE", key, "a", "PX", first]).ok();
         primary.cmd(&["DLOCK.RENEW", key, "a", "PX", renewed]).ok();
     }
@@ -125,9 +125,8 @@ fn a_promoted_replica_gives_the_last_known_lease_in_full(family: Family) {
     primary.wait_replica_synced(&replica);
     let before = Instant::now();
     replica.cmd(&["REPLICAOF", "NO", "ONE"]).ok();
-    for (key, _, renewed) in leases {
+    for (key, _, _, lease) in leases {
         let info = replica.cmd(&["DLOCK.INFO", key]);
-        let lease: i64 = renewed.parse().unwrap();
         let passed = i64::try_from(before.elapsed().as_millis()).unwrap() + 1;
         let left = info.field("ttl-ms").int();
         assert!((lease - passed..=lease).contains(&left), "{key}: {left} left");
@@ -164,15 +163,15 @@ fn a_bound_hold_has_a_grace_to_be_bound_again(family: Family) {
         });
         let mut heard = server.subscribe(&["lost"]);
         let mut client = server.client();
-        let untied = |key| server.cmd(&["DLOCK.INFO", key]).is_null();
-        assert!(!untied("lost") && !untied("longer"), "{name}: they have a grace");
+        let ended = |key| server.cmd(&["DLOCK.INFO", key]).is_null();
+        assert!(!ended("lost") && !ended("longer"), "{name}: they have a grace");
         client.cmd(&["DLOCK.RENEW", "renewed", "a", "BIND", "0"]).ok();
         client.cmd(&["DLOCK.ACQUIRE", "entered", "a", "BIND", "0"]).ok();
-        // A renewal without BIND does not bind it.
+        // A renewal without BIND gives the lease in full, and the hold is bound no more.
         client.cmd(&["DLOCK.RENEW", "untied", "a", "PX", "60000"]).ok();
-        client.cmd(&["DLOCK.ACQUIRE", "untied", "a", "PX", "60000"]).ok();
-        for (key, until) in [("lost", GRACE), ("untied", GRACE), ("longer", LONGER)] {
-            wait_until("a hold that was not bound again to end", || untied(key));
+        client.cmd(&["DLOCK.RENEW", "untied", "a", "PX", "1", "BIND", "0"]).ok();
+        for (key, until) in [("lost", GRACE), ("longer", LONGER)] {
+            wait_until("a hold without an answered request to end", || ended(key));
             assert!(before.elapsed() >= until, "{key}, {name}: {:?}", before.elapsed());
             assert!(after.elapsed() <= until + LATE, "{key}, {name}: {:?}", after.elapsed());
         }
@@ -187,8 +186,12 @@ fn a_bound_hold_has_a_grace_to_be_bound_again(family: Family) {
         }
         drop(client);
         wait_until("the holds that were bound again to end", || {
-            untied("renewed") && untied("entered")
+            ended("renewed") && ended("entered")
         });
+        let info = server.cmd(&["DLOCK.INFO", "untied"]);
+        assert_eq!(info.field("bound-client").int(), 0, "{name}");
+        assert!(info.field("ttl-ms").int() > 5_000, "{name}: {}", info.show());
+        server.cmd(&["DLOCK.RELEASE", "untied", "a"]).int();
         server.left_over_check();
     });
 }

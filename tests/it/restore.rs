@@ -316,7 +316,7 @@ fn a_channel_that_a_user_may_not_use_does_not_come_back() {
     }
     let texts: Vec<_> = (0..4).map(|_| others.next_text()).collect();
     let kinds: Vec<_> = texts.iter().map(|text| text.split(' ').next().unwrap_or("")).collect();
-    assert_eq!(kinds, ["broken", "broken", "deleted", "granted"], "{texts:?}");
+    assert_eq!(kinds, ["broken", "broken", "deleted", "offered"], "{texts:?}");
     target.cmd(&["DRW.BREAK", "rw", "b"]).ok();
     assert!(others.next_text().starts_with("broken 0 "));
     // Not even if the value is deleted before the server takes a turn.

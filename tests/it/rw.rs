@@ -10,20 +10,27 @@ use crate::{
 };
 
 #[test]
-fn a_mode_remembers_its_last_eight_requests() {
+fn a_mode_knows_sixty_four_requests_that_are_not_released() {
     let server = Server::start();
     let mut client = server.client();
     let mut acquire = |id: u32| {
         client.cmd(&args!["DRW.ACQUIRE", "k", "a", "READ", "REQID", format!("r{id}")]).int();
         client.cmd(&["DRW.INFO", "k"]).field("readers").items()[0].field("holds").int()
     };
-    for id in 1..=9 {
+    for id in 1..=64 {
         assert_eq!(acquire(id), i64::from(id));
     }
-    for id in 2..=9 {
-        assert_eq!(acquire(id), 9, "r{id} is known");
+    for id in 1..=64 {
+        assert_eq!(acquire(id), 64, "r{id} is known");
     }
-    assert_eq!(acquire(1), 10, "r1 is forgotten");
+    let full = server.ask("DRW.ACQUIRE k a READ REQID r65").error();
+    assert_eq!(
+        full,
+        r#"LIMIT "k" is held by 64 requests of "a" already. RELEASE them, or all with ALL"#
+    );
+    assert_eq!(server.ask("DRW.RELEASE k a READ REQID r1").int(), 63);
+    assert_eq!(acquire(65), 64);
+    assert!(server.ask("DRW.ACQUIRE k a READ REQID r1").error().starts_with("SPENT "));
     server.cmd(&["DRW.BREAK", "k"]).ok();
     server.left_over_check();
 }
@@ -35,7 +42,7 @@ fn info_shows_every_hold_with_every_field() {
     let id = i64::try_from(holder.id()).unwrap();
     let read = ["DRW.ACQUIRE", "k", "a", "READ", "PX", "40000", "BIND", "5", "LABEL", "x y"];
     let reading = holder.cmd(&read).int();
-    holder.cmd(&["DRW.ACQUIRE", "k", "a", "READ", "PX", "1", "LABEL", "x y"]).int();
+    holder.cmd(&["DRW.ACQUIRE", "k", "a", "READ", "PX", "1", "BIND", "5", "LABEL", "x y"]).int();
     let writing = holder.cmd(&["DRW.ACQUIRE", "k", "a", "WRITE", "EX", "90"]).int();
     let mut waiter = server.block(&["DRW.ACQUIRE", "k", "b", "READ", "BLOCK", "0"]);
     let (flat, map) = (server.cmd(&["DRW.INFO", "k"]), holder.cmd(&["DRW.INFO", "k"]));
@@ -121,7 +128,7 @@ fn readers_side_by_side_are_let_in_in_one_step() {
         tap.commands(&server);
         // Every observer in the same turn of the server sees all of them. (After DEL, from the next writing call on.)
         let all: [&[&str]; 5] =
-            [&["MULTI"], end, &["DRW.CANCEL", "k", "x"], &["DRW.INFO", "k"], &["EXEC"]];
+            [&["MULTI"], end, &["DRW.RELEASE", "k", "x", "READ"], &["DRW.INFO", "k"], &["EXEC"]];
         let replies = server.client().pipeline(&all.map(<[&str]>::to_vec));
         let info = replies[4].items()[2].clone();
         assert_eq!(info.field("readers").items().len(), READERS, "{end:?}");
@@ -176,7 +183,7 @@ fn waiters_are_maps_in_queue_order() {
     }
     blocked.hang_up();
     server.wait_blocked(0);
-    client.cmd(&["DRW.CANCEL", "k", "c"]).int();
+    assert!(client.cmd(&["DRW.RELEASE", "k", "c", "WRITE"]).is_null());
     client.cmd(&["DRW.RELEASE", "k", "a", "WRITE"]).int();
     server.left_over_check();
 }

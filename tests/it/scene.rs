@@ -16,7 +16,7 @@ pub struct Scene<'a> {
     key: String,
     /// The key was removed, and with it a DFAIR waiter without a blocked call.
     pub removed: bool,
-    /// Holds the lock as `h`, for a minute.
+    /// Holds the lock as `h`, for a minute if the test names no lease.
     pub holder: Client,
     /// Its token.
     pub token: i64,
@@ -37,13 +37,25 @@ impl<'a> Scene<'a> {
         Scene::set_in(server, 0, key)
     }
 
+    /// Sets the scene on `key` of database 0, with a lease that ends: nothing shortens it later. It must be longer than
+    /// the test needs for what comes first.
+    #[track_caller]
+    pub fn set_with_lease(server: &'a Server, key: &str, lease_ms: u64) -> Scene<'a> {
+        Scene::set_all(server, 0, key, lease_ms)
+    }
+
     /// Sets the scene on `key` of database `db`.
     #[track_caller]
     pub fn set_in(server: &'a Server, db: u32, key: &str) -> Scene<'a> {
+        Scene::set_all(server, db, key, 60_000)
+    }
+
+    #[track_caller]
+    fn set_all(server: &'a Server, db: u32, key: &str, lease_ms: u64) -> Scene<'a> {
         let channel = format!("about:{db}:{key}");
         let messages = server.subscribe(&[&channel, "dlock:notify"]);
         let mut holder = in_db(server, db);
-        let call = args!["DLOCK.ACQUIRE", key, "h", "PX", 60_000, "NOTIFY", &channel];
+        let call = args!["DLOCK.ACQUIRE", key, "h", "PX", lease_ms, "NOTIFY", &channel];
         let token = holder.cmd(&call).int();
         let mut first = in_db(server, db);
         block(server, &mut first, &args!["DLOCK.ACQUIRE", key, "first", "BLOCK", 0]);

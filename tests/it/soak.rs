@@ -98,7 +98,10 @@ fn pairs_in_bytes(batch: u32, pairs: u32) -> Vec<u8> {
                 1_000
             ]
         };
-        let release = args!["DLOCK.RELEASE", key, "owner", "REQID", format!("release{n}")];
+        let mut release = args!["DLOCK.RELEASE", key, "owner"];
+        if n % 2 == 1 {
+            release.extend(args!["REQID", format!("acquire{n}")]);
+        }
         for command in [acquire, release] {
             write!(bytes, "*{}\r\n", command.len()).unwrap();
             for word in command {

@@ -1,5 +1,7 @@
 //! One lock in every possible state, for transfer between servers.
 
+use dlock_core::value::hold::{OPEN_MAX, OVER_KEPT};
+
 use crate::{
     args,
     records::{stored, words},
@@ -34,11 +36,11 @@ const LINE: [(&[u8], &[&[u8]]); 3] = [
 
 /// The specimens on a server that was started with `rdbcompression no`.
 pub struct Specimens {
-    /// The connections of the bindings and of the unclaimed grant.
+    /// The connections of the bindings and of the grant to a place.
     _connections: Vec<Client>,
     state: Vec<String>,
     digest: String,
-    /// The token of the grant that was not claimed.
+    /// The token of the grant to a place.
     turn: i64,
     /// The largest token that was given.
     largest: i64,
@@ -54,23 +56,28 @@ impl Specimens {
                 client.cmd(call).ok();
             }
         };
-        let ids: Vec<String> = (0..9).map(|n| format!("request{n}")).collect();
-        // An unclaimed grant stays until it is claimed.
+        // A grant to a place lasts as long as QUEUE.
         run(&[args!["CONFIG", "SET", "dlock.claim-ms", LONG]]);
         run(&[args!["DLOCK.ACQUIRE", "plain", "a", "PX", LONG]]);
-        // Nine ids: the first one is forgotten.
-        run(&[args!["DLOCK.ACQUIRE", "deep", "a", "PX", LONG, "REQID", &ids[0]]]);
-        for id in &ids[1..8] {
+        // Of four requests one is released, one has lost its count to a RELEASE without an id. A third count has no id.
+        for n in 0..4 {
+            let id = format!("request{n}");
             run(&[args!["DLOCK.ACQUIRE", "deep", "a", "PX", LONG, "REQID", id]]);
         }
         run(&[
-            args!["DLOCK.RELEASE", "deep", "a", "REQID", &ids[8]],
+            args!["DLOCK.RELEASE", "deep", "a", "REQID", "request0"],
+            args!["DLOCK.RELEASE", "deep", "a"],
+            args!["DLOCK.ACQUIRE", "deep", "a"],
             args!["DLOCK.ACQUIRE", "named", ODD, "PX", LONG, "LABEL", ODD, "NOTIFY", ODD],
         ]);
         // Every field with its maximum length.
-        let (text, id) = ([b'x'; 256], [b'r'; 63]);
-        for n in b'0'..b'8' {
-            let id = [&id[..], &[n]].concat();
+        let text = [b'x'; 256];
+        for n in 0..OVER_KEPT + OPEN_MAX {
+            let id = format!("{n:r>64}");
+            if n >= OPEN_MAX {
+                let first = format!("{:r>64}", n - OPEN_MAX);
+                run(&[args!["DLOCK.RELEASE", "full", &text[..], "REQID", first]]);
+            }
             run(&[args![
                 "DLOCK.ACQUIRE",
                 "full",
@@ -84,7 +91,7 @@ impl Specimens {
                 "NOTIFY",
                 &text[..],
                 "REQID",
-                &id[..]
+                id
             ]]);
         }
         let mut waiter = server.client();
@@ -120,7 +127,7 @@ impl Specimens {
             state[5..7],
             [
                 format!(
-                    "turn: b token {turn} holds 1 lease 7000 label \"next\" messages to its owner unclaimed {LONG}"
+                    "turn: b token {turn} holds 1 lease {LONG} label \"next\" messages to its owner unclaimed"
                 ),
                 format!("closed: closed for {LONG}"),
             ]
@@ -141,14 +148,21 @@ impl Specimens {
     pub fn use_up(self, server: &Server, how: &str) {
         self.check(server, how);
         let mut client = server.client();
-        // A request that the hold remembers counts nothing, a forgotten one counts again.
+        // A request that the hold knows counts nothing, another one counts. One that is over stays so.
         let token = client.cmd(&["DLOCK.INFO", "deep"]).field("token").int();
-        for (id, holds) in [("request1", 7), ("request7", 7), ("request0", 8)] {
+        for (id, holds) in [("request1", 3), ("request2", 3), ("request4", 4)] {
             let again = client.cmd(&["DLOCK.ACQUIRE", "deep", "a", "REQID", id]).int();
             assert_eq!(again, token, "{how}");
             assert_eq!(client.cmd(&["DLOCK.INFO", "deep"]).field("holds").int(), holds, "{how}");
         }
-        assert_eq!(client.cmd(&["DLOCK.RELEASE", "deep", "a", "REQID", "request8"]).int(), 7);
+        let mut of = |verb: &str, id: &str| client.cmd(&[verb, "deep", "a", "REQID", id]);
+        for id in ["request0", "request3"] {
+            assert!(of("DLOCK.ACQUIRE", id).error().starts_with("SPENT "), "{how}");
+        }
+        assert_eq!(of("DLOCK.RELEASE", "request0").int(), 3, "{how}: the same reply");
+        let lost = of("DLOCK.RELEASE", "request3").error();
+        assert!(lost.starts_with("LOST released "), "{how}: {lost}");
+        assert_eq!(of("DLOCK.RELEASE", "request4").int(), 3, "{how}");
         assert_eq!(client.cmd(&["DLOCK.RELEASE", "deep", "a", "ALL"]).int(), 0);
         // Messages go to their channels.
         let mut listener = server.client();
@@ -158,12 +172,11 @@ impl Specimens {
         let text =
             [format!("broken 0 {token} {} ", ODD.len()).as_bytes(), ODD, b" 0  named"].concat();
         assert_eq!(listener.reply(SOON).items()[2].bytes(), text, "{how}");
-        // An unclaimed grant still belongs to its owner, and starts the requested lease.
+        // A grant to a place still belongs to its owner, for as long as it was promised.
         assert!(client.cmd(&["DLOCK.ACQUIRE", "turn", "c"]).is_null(), "{how}");
         assert_eq!(client.cmd(&["DLOCK.RENEW", "turn", "b"]).int(), self.turn, "{how}");
         let left = client.cmd(&["DLOCK.INFO", "turn"]).field("ttl-ms").int();
-        assert!((1..=7000).contains(&left), "{how}: {left}");
-        assert_eq!(client.cmd(&["DLOCK.CANCEL", "turn", "b"]).int(), 0, "{how}: it was claimed");
+        assert!((80_000_000..=86_400_000).contains(&left), "{how}: {left}");
         // A closed lock stays closed.
         assert!(client.cmd(&["DLOCK.ACQUIRE", "closed", "b"]).is_null(), "{how}");
         if server.family() == Family::Fair {
@@ -196,18 +209,25 @@ fn serve_the_line(server: &Server, how: &str) {
     let mut listener = server.client();
     listener.cmd(&[b"SUBSCRIBE", ODD]).ok();
     let mut holder = &b"a"[..];
-    for (owner, options) in LINE {
+    for ((owner, options), row) in LINE.into_iter().zip(rows) {
         assert_eq!(server.cmd(&[b"DLOCK.RELEASE", &b"line"[..], holder]).int(), 0, "{how}");
         let token = server.cmd(&["DLOCK.INFO", "line"]).field("token").int();
         if options.contains(&&b"NOTIFY"[..]) {
-            let text = format!("granted 0 {token} {} ", owner.len());
+            let event = if row.field("client-id").int() == 0 { "offered" } else { "granted" };
+            let text = format!("{event} 0 {token} {} ", owner.len());
             let reqid = format!(" {} ", ODD.len());
             let text = [text.as_bytes(), owner, reqid.as_bytes(), ODD, b" line"].concat();
             assert_eq!(listener.reply(SOON).items()[2].bytes(), text, "{how}");
         }
-        assert_eq!(server.cmd(&[b"DLOCK.RENEW", &b"line"[..], owner]).int(), token, "{how}");
-        let lease = if options.contains(&&b"7000"[..]) { 7_000 } else { 30_000 };
-        assert_eq!(server.cmd(&["DLOCK.INFO", "line"]).field("lease-ms").int(), lease, "{how}");
+        let mut copy = args!["DLOCK.ACQUIRE", "line", owner];
+        if options.contains(&&b"REQID"[..]) {
+            copy.extend(args!["REQID", ODD]);
+        }
+        assert_eq!(server.cmd(&copy).int(), token, "{how}");
+        let info = server.cmd(&["DLOCK.INFO", "line"]);
+        let label = options.iter().skip_while(|word| **word != b"LABEL").nth(1);
+        assert_eq!(info.field("label").bytes(), label.copied().unwrap_or(b""), "{how}");
+        assert_eq!(info.field("holds").int(), 1, "{how}: a copy of the request");
         holder = owner;
     }
     assert_eq!(server.cmd(&[b"DLOCK.RELEASE", &b"line"[..], holder]).int(), 0, "{how}");

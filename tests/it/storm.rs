@@ -210,7 +210,7 @@ pub fn is_grant(reply: &Value, other_errors: &[&str]) -> bool {
         Value::Nil => false,
         other => {
             let error = other.error();
-            let possible = ["UNBLOCKED ", "MOVING ", "REPLACED "];
+            let possible = ["STOPPED ", "UNBLOCKED ", "MOVING ", "REPLACED "];
             let mut possible = possible.iter().chain(other_errors);
             assert!(possible.any(|code| error.starts_with(code)), "{error}");
             false

@@ -154,7 +154,9 @@ fn begin(server: &Server) -> Vec<Due> {
     }
 
     hold("unclaimed", &[]);
-    assert!(server.cmd(&args!["DLOCK.ACQUIRE", "unclaimed", "lazy", "QUEUE", 1_560]).is_null());
+    assert!(
+        server.cmd(&args!["DLOCK.ACQUIRE", "unclaimed", "lazy", "QUEUE", 1_560, "PX", 1]).is_null()
+    );
     let client = waiter(server, "unclaimed", "w", 0);
     let asked = Instant::now();
     server.cmd(&["DLOCK.RELEASE", "unclaimed", "h"]).int();

@@ -36,10 +36,17 @@ pub struct Mix {
 pub struct Claim {
     /// The last token it was answered.
     pub token: i64,
-    /// The count of the hold.
-    pub holds: i64,
-    /// The request ids of the answered calls, oldest first.
+    /// The ids of its granted requests, oldest first: each is one count of the hold.
     pub ids: Vec<String>,
+    /// The request that was released last, and the reply.
+    pub released: Option<(String, i64)>,
+}
+
+impl Claim {
+    /// The count of the hold.
+    pub fn holds(&self) -> i64 {
+        self.ids.len().cast_signed() as i64
+    }
 }
 
 /// A call that was sent and not answered.
@@ -47,6 +54,7 @@ pub struct Claim {
 pub struct Pending {
     pub key: String,
     pub verb: Verb,
+    /// The id of the ACQUIRE, which RELEASE names, too.
     pub id: String,
 }
 
@@ -65,6 +73,8 @@ pub struct Account {
     pub owner: String,
     /// Its holds by key, from the replies.
     pub claims: BTreeMap<String, Claim>,
+    /// The ids of requests that may still have a place, by key: the owner sends copies of them.
+    pub places: BTreeMap<String, String>,
     /// The call that the end of the server cut off.
     pub pending: Option<Pending>,
     /// The largest token it was answered.
@@ -169,8 +179,7 @@ impl Work for Worker {
             (true, 7..=8) => Verb::Renew,
             (true, _) => Verb::Fence,
         };
-        self.calls += 1;
-        let id = format!("{}-{}", self.account.owner, self.calls);
+        let id = self.id(verb, &key);
         self.account.pending = Some(Pending { key: key.clone(), verb, id: id.clone() });
         let answer = self.ask(verb, &key, &id)?;
         self.account.pending = None;
@@ -180,6 +189,18 @@ impl Work for Worker {
 }
 
 impl Worker {
+    /// The id of a call: RELEASE names any granted request, ACQUIRE repeats one that may have a place.
+    fn id(&mut self, verb: Verb, key: &str) -> String {
+        let Account { claims, places, owner, .. } = &self.account;
+        let ids = claims.get(key).map_or(&[][..], |claim| &claim.ids);
+        if verb == Verb::Release && !ids.is_empty() {
+            return ids[self.dice.index(ids.len())].clone();
+        }
+        self.calls += 1;
+        let place = places.get(key).filter(|_| verb == Verb::Acquire);
+        place.cloned().unwrap_or_else(|| format!("{owner}-{}", self.calls))
+    }
+
     fn ask(&mut self, verb: Verb, key: &str, id: &str) -> Result<Result<Value, String>, Gone> {
         let mut call = self.command(match verb {
             Verb::Acquire => "ACQUIRE",
@@ -232,13 +253,23 @@ impl Worker {
     }
 
     /// Records a reply.
+    #[track_caller]
     fn take_note(&mut self, verb: Verb, key: String, id: String, answer: Result<Value, String>) {
-        let Account { claims, largest, .. } = &mut self.account;
+        let Account { claims, places, largest, .. } = &mut self.account;
         let earlier = claims.remove(&key);
+        if verb == Verb::Acquire {
+            places.remove(&key);
+        }
+        let lost = ["NOTHELD", "LOST", "UNKNOWN", "SPENT"];
         let number = match answer {
             Ok(Value::Int(number)) => number,
-            Ok(Value::Nil) if earlier.is_none() || self.mix.ruthless => return,
-            Err(text) if self.mix.ruthless && text.contains("NOTHELD") => return,
+            Ok(Value::Nil) if earlier.is_none() || self.mix.ruthless => {
+                if verb == Verb::Acquire {
+                    places.insert(key, id);
+                }
+                return;
+            }
+            Err(text) if self.mix.ruthless && lost.iter().any(|code| text.contains(code)) => return,
             Err(text) if text.contains("DEADLOCK") && (earlier.is_none() || self.mix.ruthless) => {
                 return;
             }
@@ -252,16 +283,16 @@ impl Worker {
             (_, claim) => claim.unwrap_or(Claim { token: number, ..Claim::default() }),
         };
         match verb {
-            Verb::Acquire => claim.holds += 1,
-            Verb::Release => claim.holds -= 1,
+            Verb::Acquire => claim.ids.push(id),
+            Verb::Release => {
+                claim.ids.retain(|open| *open != id);
+                claim.released = Some((id, number));
+            }
             Verb::Fence => claim.token = number,
             Verb::Renew => {}
         }
-        if matches!(verb, Verb::Acquire | Verb::Release) {
-            claim.ids.push(id);
-        }
         if !self.mix.ruthless {
-            let expected = if verb == Verb::Release { claim.holds } else { claim.token };
+            let expected = if verb == Verb::Release { claim.holds() } else { claim.token };
             assert_eq!(number, expected, "{verb:?} {key}: {claim:?}");
         }
         *largest = claim.token.max(*largest);

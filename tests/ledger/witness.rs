@@ -97,7 +97,7 @@ fn end_of(text: &[u8], ledger: &Ledger) -> Option<End> {
         word
     };
     let mut rest = text;
-    let how = word(&mut rest).filter(|how| how != "granted")?;
+    let how = word(&mut rest).filter(|how| !["granted", "offered"].contains(&&**how))?;
     word(&mut rest)?;
     let token = word(&mut rest)?.parse().ok()?;
     for _ in 0..2 {

@@ -188,11 +188,9 @@ fn behind_proxies(runtime: &Runtime, crew: &Arc<Crew>, seed: u64) -> u64 {
 /// The requests of a kind, for faults that hit one.
 fn verb(kind: Kind, dice: &mut Dice) -> String {
     let (family, verbs) = match kind {
-        Kind::Locks | Kind::Owners => {
-            (dice.pick(&["DLOCK", "DFAIR"]), "ACQUIRE RELEASE RENEW CANCEL")
-        }
+        Kind::Locks | Kind::Owners => (dice.pick(&["DLOCK", "DFAIR"]), "ACQUIRE RELEASE RENEW"),
         Kind::Multi => ("DLOCK", "MACQUIRE MRELEASE MRENEW RELEASE RENEW"),
-        Kind::Elections => ("DLOCK", "ACQUIRE RELEASE RENEW CANCEL"),
+        Kind::Elections => ("DLOCK", "ACQUIRE RELEASE RENEW"),
     };
     let verbs: Vec<&str> = verbs.split(' ').collect();
     format!("{family}.{}", dice.pick(&verbs))

@@ -163,7 +163,7 @@ impl Worker {
         self.work();
         self.held(&key, token, share, from);
         let release =
-            format!("{family}.RELEASE {key} {}{mode} TOKEN {token} REQID r{id}", self.owner);
+            format!("{family}.RELEASE {key} {}{mode} TOKEN {token} REQID a{id}", self.owner);
         self.release(&key, &release, &Value::Int(0));
         self.finish(&key, &acquire, Expected::Spent);
         self.finish(&key, &release, Expected::Same(Value::Int(0)));
@@ -245,7 +245,7 @@ impl Worker {
         for (key, token) in keys.iter().zip(granted.items()) {
             self.held(key, token.int(), Share::Alone, from);
         }
-        let release = format!("DLOCK.MRELEASE 3 {named} {} REQID r{id}", self.owner);
+        let release = format!("DLOCK.MRELEASE 3 {named} {} REQID a{id}", self.owner);
         self.release(&keys[0], &release, &Value::Int(3));
         self.finish(&keys[0], &acquire, Expected::Spent);
         self.finish(&keys[0], &release, Expected::Same(Value::Int(3)));
@@ -263,7 +263,7 @@ impl Worker {
         let (key, token) = (granted.items()[0].text(), granted.items()[1].int());
         self.work();
         self.held(&key, token, Share::Alone, from);
-        let release = format!("DLOCK.RELEASE {key} {} TOKEN {token} REQID r{id}", self.owner);
+        let release = format!("DLOCK.RELEASE {key} {} TOKEN {token} REQID a{id}", self.owner);
         self.release(&key, &release, &Value::Int(0));
         self.finish(&key, &acquire, Expected::Spent);
         self.finish(&key, &release, Expected::Same(Value::Int(0)));

@@ -120,7 +120,7 @@ impl Standing {
         } else {
             let (verb, rest) = request.split_once(' ').expect("a command");
             let family = verb.split('.').next().unwrap_or_default();
-            format!("{family}.{release} {} REQID r", rest.replace("OWNER", "holder"))
+            format!("{family}.{release} {} REQID a", rest.replace("OWNER", "holder"))
         };
         // Of a reader, the stranger is a writer.
         let stranger = request_of("stranger", "s").join(" ").replace(" READ", " WRITE");

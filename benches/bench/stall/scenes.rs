@@ -61,7 +61,7 @@ pub(super) const SCENES: [Scene; 40] = [
     scene("the connection of 10,000 bound read holds of one lock goes", readers::bound_go),
     scene("RESIZE, 10,000 wait", permits::resize),
     scene("a command meets 10,000 lapsed permits", permits::lapsed),
-    scene("ACQUIRE and CANCEL by the owner of 10,000 permits", permits::of_one_owner),
+    scene("ACQUIRE and RELEASE by the owner of 10,000 permits", permits::of_one_owner),
     excepted("RESTORE of 10,000 permits", permits::restore, permits::plain_restore),
     scene("DEL of a semaphore with 10,000 permits", permits::delete),
     compared("a latch opens, 9,000 wait", awaits::open_latch, awaits::plain_wide_wake),

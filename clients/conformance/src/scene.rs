@@ -94,8 +94,8 @@ pub(crate) enum Step {
     Reply(String),
     /// `honest task key for MS`.
     Honest { task: String, key: String, time: Duration },
-    /// `forge event key`.
-    Forge { event: String, key: String },
+    /// `forge event key`, with a token that the server did not issue; `forge event key as token`.
+    Forge { event: String, key: String, token: Option<String> },
     /// `resend command => pattern`.
     Resend { pattern: String, reply: String },
     /// `requests pattern => count`.
@@ -133,7 +133,7 @@ pub(crate) enum Proxy {
     Heal,
     Delay(Way, Duration),
     DropMessages,
-    /// The next requests of this name have a fault.
+    /// The next requests whose name matches have a fault.
     Fault(Fault, String, usize),
     /// Waits until the latest fault has struck.
     Struck,
@@ -163,20 +163,6 @@ pub(crate) enum Driver {
     /// Its machine slept for that many milliseconds.
     Suspend(i64),
 }
-
-/// `two connections`: client A has them after one task held a lock while another waited for it. A release then need not
-/// open a new connection, over which NOTHELD does not tell whether the hold was lost before.
-const TWO_CONNECTIONS: [&str; 9] = [
-    "> acquire v A lock warm",
-    "< v granted *",
-    "> acquire w A lock warm",
-    "until redis DLOCK.INFO warm => *waiters=1 *",
-    "> release v",
-    "< v released",
-    "< w granted *",
-    "> release w",
-    "< w released",
-];
 
 /// Reads the scenes of a file; the error names the line.
 pub fn parse(file: &str, text: &str) -> Result<Vec<Scene>, String> {
@@ -220,15 +206,9 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<Scene>, String> {
                 steps.push(Line { number, text, step });
             }
             words => {
-                let one = [line];
-                let lines =
-                    if words == ["two", "connections"] { &TWO_CONNECTIONS[..] } else { &one };
+                let step = step(line, words).ok_or_else(|| fail("not understood"))?;
                 let steps = loops.last_mut().map_or(&mut scene.steps, |(.., body)| body);
-                for line in lines {
-                    let words: Vec<&str> = line.split_whitespace().collect();
-                    let step = step(line, &words).ok_or_else(|| fail("not understood"))?;
-                    steps.push(Line { number, text: (*line).to_owned(), step });
-                }
+                steps.push(Line { number, text: line.to_owned(), step });
             }
         }
     }
@@ -329,7 +309,14 @@ fn step(line: &str, words: &[&str]) -> Option<Step> {
         ["honest", task, key, "for", time] => {
             Step::Honest { task: (*task).to_owned(), key: (*key).to_owned(), time: millis(time)? }
         }
-        ["forge", event, key] => Step::Forge { event: (*event).to_owned(), key: (*key).to_owned() },
+        ["forge", event, key, rest @ ..] => {
+            let token = match rest {
+                [] => None,
+                ["as", token] => Some((*token).to_owned()),
+                _ => return None,
+            };
+            Step::Forge { event: (*event).to_owned(), key: (*key).to_owned(), token }
+        }
         ["resend", ..] => {
             let (pattern, reply) = split_pattern(&rest(1));
             Step::Resend { pattern, reply: reply? }

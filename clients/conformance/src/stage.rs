@@ -54,7 +54,7 @@ pub fn run(scene: &Scene, binary: &Binary, command: &[String]) -> Result<(), Hal
     let early = |why| Halt { at: None, why, log: String::new() };
     let folder = tempfile::tempdir().map_err(|error| early(Stop::Failed(error.to_string())))?;
     let servers = Servers::start(scene, binary);
-    let driver = Driver::start(command, folder.path()).map_err(|why| early(why.into()))?;
+    let driver = Driver::start(command, folder.path()).map_err(|why| early(Stop::Kit(why)))?;
     let mut stage = Stage {
         servers,
         driver,
@@ -121,7 +121,7 @@ impl Stage {
                 self.demand(pattern, &reply)?;
             }
             Step::Honest { task, key, time } => self.honest(task, key, after(*time))?,
-            Step::Forge { event, key } => self.forge(event, key),
+            Step::Forge { event, key, token } => self.forge(event, key, token.as_deref()),
             Step::Resend { pattern, reply } => self.resend(pattern, reply)?,
             Step::Requests { pattern, count } => {
                 let pattern = self.filled(pattern);
@@ -317,15 +317,20 @@ impl Stage {
     }
 
     /// Publishes a message about a waiter, or a holder, that does not have the request's id.
-    fn forge(&self, event: &str, key: &str) {
+    fn forge(&self, event: &str, key: &str, token: Option<&str>) {
         let key = self.filled(key);
         let server = self.servers.first();
+        if event == "flushed" {
+            server.cmd(&["PUBLISH", "dlock:notify", "flushed 0"]).int();
+            return;
+        }
         let waiters = server.cmd(&["DLOCK.WAITERS", &key]).items();
         let owner = match waiters.first() {
             Some(waiter) => waiter.field("owner").text(),
             None => server.cmd(&["DLOCK.INFO", &key]).field("owner").text(),
         };
-        let (token, id) = FORGED;
+        let (forged, id) = FORGED;
+        let token = self.filled(token.unwrap_or(forged));
         let text = format!("{event} 0 {token} {} {owner} {} {id} {key}", owner.len(), id.len());
         for channel in server.cmd(&["PUBSUB", "CHANNELS", "dlock:notify:*"]).items() {
             self.driver.note('$', &format!("PUBLISH {} {text}", channel.text()));
@@ -346,7 +351,13 @@ impl Stage {
             P::Heal => proxy.heal(),
             P::Delay(way, time) => proxy.delay(*way, *time),
             P::DropMessages => proxy.swallow_messages(),
-            P::Fault(fault, name, times) => self.fault = Some(proxy.times(*times, name, *fault)),
+            P::Fault(fault, name, times) => {
+                let name = name.clone();
+                let is_meant = move |command: &[Vec<u8>]| {
+                    matches(&name, &String::from_utf8_lossy(&command[0]).to_uppercase())
+                };
+                self.fault = Some(proxy.on(*times, *fault, is_meant));
+            }
             P::Struck => {
                 let fault = self.fault.as_ref().ok_or("no fault before".to_owned())?;
                 let end = after(PATIENCE);

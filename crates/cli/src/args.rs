@@ -213,7 +213,7 @@ pub struct Unblock {
     #[arg(value_name = "CLIENT-ID", value_parser = clap::value_parser!(u64).range(1..=i64::MAX.unsigned_abs()))]
     pub client_id: u64,
 
-    /// Answer the call with the error UNBLOCKED instead of Null (\"not granted in time\")
+    /// Answer the call with the error STOPPED instead of Null (\"not granted in time\")
     #[arg(long)]
     pub error: bool,
 

@@ -1,31 +1,30 @@
 //! How locks and permits are acquired: the one engine behind all handles.
 
 mod blocked;
+mod give_up;
 mod pending;
 mod queue;
 mod requests;
-mod rollback;
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use self::give_up::GiveUpOnDrop;
 pub(crate) use self::pending::Handle;
 use self::pending::PendingAcquire;
-use self::rollback::RollbackOnDrop;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lost::Lost;
 use crate::base::settings::{Wait, lease_ms};
 use crate::hold::Hold;
-use crate::registry::{Registered, Registry};
-use crate::state::tracked::TrackedHold;
+use crate::registry::Announcement;
 use crate::telemetry::acquiring;
 
 /// How long after its request was used up an acquire begins again.
 const SPENT: Duration = Duration::from_millis(5);
-/// How long after a grant that came before a quarantine an acquire begins again. A new one waits at the server.
+/// How long after a quarantine was told an acquire begins again at the earliest.
 const QUARANTINE: Duration = Duration::from_millis(100);
 
 /// Acquires what the handle names. None: not granted in time.
@@ -48,11 +47,11 @@ async fn admitted(handle: &Handle, deadline: Deadline) -> Result<Option<Hold>, E
     loop {
         let attempt = pin!(attempt(handle, deadline));
         match gate.admit(attempt).await {
-            // A copy of the request was granted, and that hold ended before its answer came: nothing is held, and the
-            // same request id is never granted again.
+            // What it was granted has ended: nothing is held, and the same request id is never granted again.
             Err(error) if error.kind() == ErrorKind::Spent => tokio::time::sleep(SPENT).await,
             Err(error) if error.kind() == ErrorKind::Quarantine && !deadline.is_over() => {
-                tokio::time::sleep(QUARANTINE).await;
+                let end = deadline.within(error.time_left().max(QUARANTINE));
+                tokio::time::sleep_until(end).await;
             }
             outcome => return outcome,
         }
@@ -65,70 +64,41 @@ async fn attempt(handle: &Handle, deadline: Deadline) -> Result<Option<Hold>, Er
     options.check()?;
     target.check()?;
     keys.check()?;
-    let pending = Arc::new(PendingAcquire::new(handle));
-    lease_ms(pending.terms.lease)?;
-    let registry = &core.registry;
-    let owner = &pending.owner;
-    if !pending.terms.own_name {
-        // The rollback of an earlier acquire of this owner must not cancel this one with it.
-        registry.waiters.rolled_back(keys.first(), owner).await;
-    }
-    let mut flushes = registry.flushes();
-    // From now on, messages about these keys are heard.
-    let others: Vec<_> =
-        keys.others().map(|key| registry.waiters.register(key, owner, None)).collect();
-    let request = Arc::downgrade(&pending);
-    let request = (!target.is_several()).then_some(request as _);
-    let registered = registry.waiters.register(keys.first(), owner, request);
-    let rollback = RollbackOnDrop(pending);
-    let pending = &rollback.0;
     // What is seldom needed is kept out of every waiting task: there may be a hundred thousand.
     let wait = options.wait.unwrap_or(core.ctx.settings.wait);
-    let granted = if options.replicas.is_some() {
+    let blocks = options.replicas.is_some()
+        || (deadline != Deadline::Now && (target.is_several() || wait == Wait::Blocking));
+    let queues = !blocks && deadline != Deadline::Now;
+    let pending = Arc::new(PendingAcquire::new(handle, queues));
+    lease_ms(pending.lease)?;
+    let registry = &core.registry;
+    let flushes = registry.flushes();
+    // From now on, messages about this request are heard.
+    let request = Arc::downgrade(&pending);
+    let registered = registry.waiters.register(&pending.reqid, request);
+    let give_up = GiveUpOnDrop(pending.clone());
+    let granted = if blocks {
         Box::pin(pending.blocked(deadline)).await
-    } else if deadline == Deadline::Now {
-        pending.now().await
-    } else if target.is_several() || wait == Wait::Blocking {
-        Box::pin(pending.blocked(deadline)).await
-    } else {
+    } else if queues {
         pending.queue(deadline, &registered).await
+    } else {
+        pending.now().await
     };
     let Some(mut grant) = granted? else { return Ok(None) };
-    loop {
-        let checked = if registry.flushes() != flushes {
-            Box::pin(pending.verify(grant, &mut flushes)).await?
-        } else if let Some(replicas) = pending.replicas().filter(|_| !grant.is_confirmed) {
-            Box::pin(pending.confirm(grant, replicas)).await?
-        } else {
-            break;
-        };
-        match checked {
-            Some(checked) => grant = checked,
-            None => return Ok(None),
-        }
+    if pending.is_short(&grant) {
+        grant = Box::pin(pending.renewed(grant)).await?;
     }
-    let sent = grant.sent.clone();
     let hold = pending.track(grant);
-    pending.may_remain.store(false, Ordering::Relaxed);
-    if hold.tracked.bind().is_some() && !pending.is_up(&sent) {
-        // The disconnect handler may have run before this hold was registered.
-        hold.unbind(sent.at);
+    pending.remains.store(false, Ordering::Relaxed);
+    drop(give_up);
+    // Messages that came before the registry knew the hold count, too.
+    let ended = match registered.take_announcement() {
+        Some(Announcement::Other(how)) => how,
+        _ => None,
+    };
+    let is_flushed = registry.flushes() != flushes;
+    if let Some(how) = ended.or(is_flushed.then_some(Lost::Flushed)) {
+        registry.hint(&hold.tracked, how);
     }
-    catch_up(registry, &hold.tracked, flushes, [&registered].into_iter().chain(&others));
     Ok(Some(hold))
-}
-
-/// Messages that came before the registry knew the hold count, too.
-fn catch_up<'a>(
-    registry: &Registry,
-    hold: &Arc<TrackedHold>,
-    flushes: u64,
-    mut registered: impl Iterator<Item = &'a Registered<'a>>,
-) {
-    if registry.flushes() != flushes {
-        registry.doubt(hold, Lost::Flushed);
-    }
-    if let Some((how, key)) = registered.find_map(|one| one.ended(hold)) {
-        registry.report_lost(hold, how, &key);
-    }
 }

@@ -14,13 +14,11 @@ use tokio::runtime::Handle;
 
 use crate::base::clock::{Moment, by_the_clock, sleep_until};
 use crate::base::error::Error;
-use crate::base::hold_ref::HoldRef;
 use crate::base::lost::Lost;
 use crate::base::replicas::Replicas;
-use crate::connection::link::events::Events as _;
 use crate::registry::Core;
-use crate::state::hold_state::{InflightRenewal, RenewalReply};
-use crate::state::tracked::{TrackedHold, shared_lease};
+use crate::state::hold_state::{Asked, RenewalReply};
+use crate::state::tracked::TrackedHold;
 use crate::telemetry;
 
 /// How many requests about the parts of one hold travel together.
@@ -102,8 +100,9 @@ impl Hold {
         self.core.registry.lose(&self.tracked, how);
     }
 
-    /// It is lost, because these of its keys are.
+    /// The server said that it does not have these of its keys; `how`: what follows unless a message said more.
     pub(crate) fn lose_keys(&self, how: Lost, keys: Vec<Vec<u8>>) {
+        let how = self.tracked.state().hinted().unwrap_or(how);
         self.core.registry.lose_keys(&self.tracked, how, keys);
     }
 
@@ -112,100 +111,45 @@ impl Hold {
         Error::lost(how).of_keys(self.tracked.lost_keys())
     }
 
-    /// Its connection was lost, which was alive at `alive`, perhaps before the registry knew the hold.
-    pub(crate) fn unbind(&self, alive: Moment) {
-        let registry = &self.core.registry;
-        registry.unbind(&self.tracked, alive);
-        for sibling in self.siblings() {
-            registry.unbind(&sibling, alive);
-        }
-        registry.renew_now();
-    }
-
-    /// A copy of a request for this lease may bind it to a connection that does not count.
-    pub(crate) fn stray(&self, lease: Duration, sent: Moment) {
-        for sibling in self.siblings() {
-            sibling.state().add_stray(lease, sent);
-        }
-        self.tracked.state().add_stray(lease, sent);
-        self.unbind(sent);
-    }
-
-    /// The lease of holds without a lease of their own.
-    fn usual_lease(&self) -> Duration {
-        self.core.ctx.settings.lease
-    }
-
-    /// The shared connection to its server that is up; 0: none.
-    fn connection(&self) -> u64 {
-        self.core.routes.connection(self.key())
-    }
-
-    /// The reply to a renewal, or none.
-    pub(crate) fn end_renewal(&self, renewal: InflightRenewal, reply: RenewalReply) {
-        // Read before the state is locked: if the connection is lost in between, the state counts that.
-        let up = self.core.routes.pulse(self.key());
+    /// Notes what became of a renewal.
+    pub(crate) fn end_renewal(&self, asked: Asked, reply: RenewalReply) {
         telemetry::renewed(reply.name());
-        let (change, renew_at) = {
+        let registry = &self.core.registry;
+        let (change, renew_by) = {
             let mut state = self.tracked.state();
-            (state.end_renewal(renewal, reply, up), state.renew_at(self.usual_lease()))
+            (state.end_renewal(Moment::now(), asked, reply), state.renew_by())
         };
-        self.core.registry.apply(&self.tracked, change);
-        self.core.registry.renew_by(renew_at);
-        if reply.is_accepted() || reply == RenewalReply::Unconfirmed {
-            // A sibling may have been granted after this renewal was sent.
-            self.core.registry.not_after(&self.siblings(), renewal.until());
-        }
-        if matches!(reply, RenewalReply::Unknown | RenewalReply::AcceptedCopy) {
-            for sibling in self.siblings() {
-                sibling.state().add_stray(renewal.lease(), renewal.sent());
-            }
-        }
+        registry.apply(&self.tracked, change);
+        registry.renew_by(renew_by);
     }
 
-    /// The other guards of the same hold of the server. An owner that no other task acts for has none.
-    fn siblings(&self) -> Vec<Arc<TrackedHold>> {
-        if self.tracked.terms().own_name {
-            return Vec::new();
-        }
-        self.core.registry.holds.siblings(&self.tracked)
+    /// The requests of a renewal for this lease, all of which must succeed: one for each part.
+    pub(crate) fn renewals(&self, lease: Duration) -> Vec<Cmd> {
+        let bind = self.tracked.terms().bind;
+        self.tracked.hold_ref.parts().iter().map(|part| part.renewal(lease, bind)).collect()
     }
 
-    /// What the watchdog sends over that connection, all of which must succeed: a renewal, or, for a hold that it does
-    /// not renew, a request that binds it again for the rest of its lease.
-    pub(crate) fn watchdog_renewal(&self, over: u64) -> Renewal {
-        let lease = if self.tracked.terms().watched {
-            let lease = self.tracked.terms().lease;
-            let lease = self.tracked.state().capped_lease(Moment::now(), lease);
-            shared_lease(lease, &self.siblings())
-        } else {
-            self.tracked.state().rest_of_lease(Moment::now())
-        };
-        self.renewal(lease, over)
-    }
-
-    /// Begins a renewal over that connection (0: unknown).
-    fn renewal(&self, lease: Duration, over: u64) -> Renewal {
-        let (inflight, change) = self.tracked.state().begin_renewal(Moment::now(), lease, over);
-        self.core.registry.apply(&self.tracked, change);
-        self.core.registry.not_after(&self.siblings(), inflight.until());
-        let (terms, hold) = (self.tracked.terms(), &self.tracked.hold_ref);
-        let requests = hold.parts().iter().map(|part| part.renewal(lease, terms.bind)).collect();
-        Renewal { requests, inflight }
-    }
-
-    /// Sends requests of which each has to succeed, one for each part. Whether one of them was sent more than once, or
-    /// answered by another node than the one that has the slot. An
-    /// error that a part is gone comes before others, and names the keys of all such parts.
-    async fn send_all(&self, requests: &[Cmd]) -> Result<bool, Error> {
+    /// Renews it for this lease, and notes the answer. An error that a part is gone comes before others, and names the
+    /// keys of all such parts.
+    async fn send_renewal(&self, lease: Duration) -> Result<(), Error> {
         let (routes, until) = (&self.core.routes, self.core.ctx.retry_until());
         let keys = self.tracked.hold_ref.keys();
-        let sent: Vec<_> = keys.iter().zip(requests).collect();
-        let replies = for_each(&sent, |(key, request)| routes.exchange(key, *request, until)).await;
-        let (mut repeated, mut gone, mut failed) = (false, Vec::new(), None);
+        self.tracked.state().begin_renewal(Moment::now());
+        let requests = self.renewals(lease);
+        let parts: Vec<_> = keys.iter().zip(&requests).collect();
+        let replies =
+            for_each(&parts, |(key, request)| routes.exchange(key, *request, until)).await;
+        let (mut sent, mut over, mut gone, mut failed) = (Moment::NEVER, None, Vec::new(), None);
         for (reply, key) in replies.into_iter().zip(&keys) {
             match reply {
-                Ok(reply) => repeated |= reply.repeated || reply.asked,
+                Ok(reply) => {
+                    sent = sent.min(reply.sent);
+                    // Parts that were written over different connections are confirmed by none.
+                    let generation = reply.generation;
+                    over = Some(
+                        over.map_or(generation, |over| if over == generation { over } else { 0 }),
+                    );
+                }
                 Err(error) if error.is_gone() => {
                     gone.push(key.clone());
                     failed = Some(error);
@@ -213,59 +157,22 @@ impl Hold {
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
-        match failed {
-            None => Ok(repeated),
-            Some(error) if gone.is_empty() => Err(error),
-            Some(error) => Err(error.of_just(gone)),
-        }
-    }
-
-    /// As [`Hold::send_all`], and notes the reply to the renewal.
-    async fn send_renewal(&self, renewal: Renewal) -> Result<(), Error> {
-        let Renewal { requests, inflight } = renewal;
-        let over = self.connection();
-        let sent = self.send_all(&requests).await;
-        let confirmed = match (&sent, Replicas::of(&self.core.ctx.settings)) {
-            (Ok(false), Some(replicas)) => {
-                self.core.routes.confirm(self.key(), over, replicas).await.map(drop)
+        let (reply, done) = match (failed, Replicas::of(&self.core.ctx.settings)) {
+            (Some(error), _) if !gone.is_empty() => {
+                (RenewalReply::Refused, Err(error.of_just(gone)))
             }
-            // Which of the servers that got a copy accepted it is not known.
-            (Ok(true), Some(_)) => Err(Error::unavailable("the renewal was sent twice")),
-            _ => Ok(()),
-        };
-        let reply = match &sent {
-            Ok(false) if confirmed.is_err() => RenewalReply::Unconfirmed,
-            Ok(true) if confirmed.is_err() => RenewalReply::Unknown,
-            Ok(false) => RenewalReply::Accepted,
-            Ok(true) => RenewalReply::AcceptedCopy,
-            Err(error) if error.is_refusal() && !error.is_repeated() && requests.len() == 1 => {
-                RenewalReply::Refused
+            (Some(error), _) if error.is_unanswered() => (RenewalReply::Unknown, Err(error)),
+            (Some(error), _) => (RenewalReply::Refused, Err(error)),
+            (None, None) => (RenewalReply::Accepted, Ok(())),
+            (None, Some(replicas)) => {
+                match routes.confirm(self.key(), over.unwrap_or(0), replicas).await {
+                    Ok(_) => (RenewalReply::Accepted, Ok(())),
+                    Err(error) => (RenewalReply::Unconfirmed, Err(error.of_key(self.key()))),
+                }
             }
-            Err(_) => RenewalReply::Unknown,
         };
-        self.end_renewal(inflight, reply);
-        sent?;
-        confirmed.map_err(|error| error.of_key(self.key()))
-    }
-
-    /// The requests that tell whether its parts are gone, and change nothing. None: there are none.
-    pub(crate) fn checks(&self) -> Option<Vec<Cmd>> {
-        self.tracked.hold_ref.parts().iter().map(HoldRef::check).collect()
-    }
-
-    /// The server said that it is gone, which may mean that it has moved: asks, and loses it only if it has not.
-    pub(crate) async fn verify(self, how: Lost) {
-        let sent = if self.tracked.is_watched() {
-            self.send_renewal(self.watchdog_renewal(self.connection())).await
-        } else {
-            let Some(checks) = self.checks() else { return self.lose(how) };
-            self.send_all(&checks).await.map(drop)
-        };
-        match sent {
-            Err(error) if error.is_gone() => self.lose_keys(how, error.into_keys()),
-            // Held, or unknown: then its deadline stays.
-            Ok(()) | Err(_) => {}
-        }
+        self.end_renewal(Asked { sent, lease }, reply);
+        done
     }
 
     /// Renews it now with this lease; a watched hold also from now on.
@@ -273,18 +180,17 @@ impl Hold {
         if let Some(lost) = self.lost_now() {
             return Err(self.lost_error(lost));
         }
-        let (lease, renew_at) = {
+        let lease = {
             let mut state = self.tracked.state();
             state.set_lease(lease);
-            (state.capped_lease(Moment::now(), lease), state.renew_at(self.usual_lease()))
+            state.capped_lease(Moment::now(), lease)
         };
-        self.core.registry.renew_by(renew_at);
-        match self.send_renewal(self.renewal(lease, self.connection())).await {
+        match self.send_renewal(lease).await {
             // It may have expired while the reply was on its way.
             Ok(()) => self.lost_now().map_or(Ok(()), |lost| Err(self.lost_error(lost))),
             Err(error) => {
                 if error.is_gone() {
-                    self.lose_keys(Lost::Refused, error.clone().into_keys());
+                    self.lose_keys(error.gone(), error.clone().into_keys());
                 }
                 Err(error)
             }
@@ -321,12 +227,6 @@ pub(crate) async fn all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<
     })
     .await;
     running.into_iter().filter_map(|(_, output)| output).collect()
-}
-
-/// A renewal that has begun and is to be sent.
-pub(crate) struct Renewal {
-    pub(crate) requests: Vec<Cmd>,
-    pub(crate) inflight: InflightRenewal,
 }
 
 impl fmt::Debug for Hold {

@@ -80,15 +80,15 @@ async fn a_binding_that_would_end_at_once_is_refused() {
     let server = Server::start();
     let client = Client::connect(&server.url()).await.unwrap();
     let bound = |ms| client.lock("l").bind(Duration::from_millis(ms));
-    assert_eq!(bound(19).try_acquire().await.unwrap_err().kind(), ErrorKind::Invalid);
-    for ms in [0, 20] {
-        assert!(bound(ms).try_acquire().await.unwrap().unwrap().release().await.is_ok());
+    for ms in [0, 19] {
+        assert_eq!(bound(ms).try_acquire().await.unwrap_err().kind(), ErrorKind::Invalid);
     }
+    assert!(bound(20).try_acquire().await.unwrap().unwrap().release().await.is_ok());
 }
 
-/// The rollback of a replaced wait would end the wait of the task that replaced it.
+/// What it releases is its own.
 #[tokio::test]
-async fn a_replaced_wait_cancels_nothing() {
+async fn a_replaced_wait_does_not_end_the_one_that_replaced_it() {
     let server = Server::start();
     let client = Client::connect(&server.url()).await.unwrap();
     let holder = client.lock("l").acquire().await.unwrap();
@@ -106,16 +106,4 @@ async fn a_replaced_wait_cancels_nothing() {
     let _ = holder.release().await.unwrap();
     let _ = later.await.unwrap().unwrap().release().await.unwrap();
     client.close().await.unwrap();
-    assert!(!format!("{:?}", server.cmd(&["INFO", "commandstats"])).contains("dlock.cancel"));
-}
-
-/// The first copy may reach the server later, over the connection that was given up, and move the binding there.
-#[tokio::test]
-async fn a_binding_that_a_copy_may_move_is_short_until_it_is_renewed() {
-    let server = Server::start();
-    let timeout = Duration::from_millis(200);
-    let client = Client::builder().response_timeout(timeout).connect(&server.url()).await.unwrap();
-    server.cmd(&["CLIENT", "PAUSE", "400", "ALL"]);
-    let guard = client.lock("l").bind(Duration::from_secs(5)).acquire().await.unwrap();
-    assert!(guard.hold().tracked.state().is_unbound());
 }

@@ -3,7 +3,6 @@
 pub(crate) mod acquire;
 pub(crate) mod await_end;
 pub(crate) mod break_holds;
-pub(crate) mod cancel;
 pub(crate) mod fence;
 pub(crate) mod latch;
 pub(crate) mod multi;
@@ -13,7 +12,6 @@ pub(crate) mod rw;
 pub(crate) mod semaphore;
 pub(crate) mod unblock;
 
-use crate::base::kind::Kind;
 use crate::events::diverged;
 use crate::ports::answers::diverged;
 use crate::ports::effects::Answer;
@@ -50,14 +48,10 @@ pub(crate) fn execute(
         Op::Lock(family, LockOp::Await(call)) => {
             await_end::await_end(tables, turn, (*family).into(), call)
         }
-        Op::Lock(family, LockOp::Cancel(call)) => {
-            cancel::cancel(tables, turn, (*family).into(), call)
-        }
         Op::Rw(RwOp::Acquire(call)) => acquire::rw_acquire(tables, turn, call),
         Op::Rw(RwOp::Release(call)) => release::rw_release(tables, turn, call),
         Op::Rw(RwOp::Renew(call)) => renew::rw_renew(tables, turn, call),
         Op::Rw(RwOp::Break(call)) => break_holds::rw_break(tables, turn, call),
-        Op::Rw(RwOp::Cancel(call)) => cancel::cancel(tables, turn, Kind::Rw, call),
         Op::Sem(SemOp::Init(call)) => semaphore::sem_init(tables, turn, call),
         Op::Sem(SemOp::Resize(call)) => semaphore::resize(tables, turn, call),
         Op::Sem(SemOp::Acquire(call)) => acquire::sem_acquire(tables, turn, call, permit),
@@ -67,7 +61,6 @@ pub(crate) fn execute(
         Op::Sem(SemOp::Give(call)) => semaphore::give(tables, turn, call),
         Op::Sem(SemOp::Drain(call)) => semaphore::drain(tables, turn, call),
         Op::Sem(SemOp::Break(call)) => break_holds::sem_break(tables, turn, call),
-        Op::Sem(SemOp::Cancel(call)) => cancel::cancel(tables, turn, Kind::Semaphore, call),
         Op::Latch(LatchOp::Init(call)) => latch::latch_init(tables, turn, call),
         Op::Latch(LatchOp::CountDown(call)) => latch::count_down(tables, turn, call),
         Op::Latch(LatchOp::Await(call)) => latch::await_latch(tables, turn, call),
@@ -82,16 +75,13 @@ pub(crate) fn execute(
 }
 
 /// Whether the operation may leave something of which the machine counts what each user has: a place without a
-/// connection, or the id of a CANCEL that found nothing to do. Not RELEASE: most find a hold, and to ask the server for
-/// the user would cost each of them 0.2 µs.
+/// connection. Not the id of a RELEASE that found nothing to end: most find a hold, and to ask the server for the user
+/// would cost each of them 0.2 µs. For the others see [`crate::ports::store::Store::caller`].
 pub fn counts_by_user(op: &Op<'_>) -> bool {
     match op {
         Op::Lock(LockFamily::Lock, LockOp::Acquire(call)) => call.queue_ms.is_some(),
         Op::Rw(RwOp::Acquire(call)) => call.acquire.queue_ms.is_some(),
         Op::Sem(SemOp::Acquire(call)) => call.acquire.queue_ms.is_some(),
-        Op::Lock(_, LockOp::Cancel(call))
-        | Op::Rw(RwOp::Cancel(call))
-        | Op::Sem(SemOp::Cancel(call)) => call.reqid.is_some(),
         _ => false,
     }
 }

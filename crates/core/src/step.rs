@@ -11,6 +11,8 @@ use crate::record;
 use crate::record::{Clocks, SpentStep, StepInfo};
 use crate::tables::Tables;
 use crate::value::resource::Resource;
+use crate::value::spent::Print;
+use alloc::vec::Vec;
 
 pub(crate) mod answered;
 pub(crate) mod binding;
@@ -51,6 +53,8 @@ pub(crate) struct Step<'a> {
     pub granted: bool,
     /// Requests that were carried out or rolled back, for the record.
     pub spent: SpentStep,
+    /// Ids that are noted after the step, when the user can be asked for: those without a request.
+    pub unknown: Vec<Print>,
     /// Largest number of expired holds that this step ends.
     pub ends_at_most: usize,
     /// Waiters served in this step, by all of its hand-offs.
@@ -89,6 +93,7 @@ impl<'a> Step<'a> {
             changed: false,
             granted: false,
             spent: SpentStep::default(),
+            unknown: Vec::new(),
             ends_at_most,
             served: 0,
             overtakes: None,

@@ -136,7 +136,7 @@ pub(crate) const QUEUE: Arg = Arg::option(
     ArgKind::Integer,
     Bounds::number(QUEUE_MIN_MS, QUEUE_MAX_MS, "ms"),
     "Wait in the queue without blocking the connection. The place survives the connection for this \
-     time. The owner must claim a grant within this time, at most within `dlock.claim-ms`.",
+     time. A grant lasts PX, or this time (at most `dlock.claim-ms`) if that is longer.",
 );
 
 /// `NOTIFY channel` or `SNOTIFY channel`.
@@ -167,16 +167,22 @@ pub(crate) const REQID: Arg = Arg::option(
     "id",
     ArgKind::String,
     Bounds::bytes(1, REQID_MAX),
-    "Identifies this request: a repeat of it counts nothing.",
+    "Identifies this request: a copy of it counts nothing, and RELEASE with it ends what it has.",
 );
 
-/// `REQID id` of another request.
-pub(crate) const CANCELLED: Arg = Arg::option(
-    "REQID",
-    "id",
-    ArgKind::String,
-    Bounds::bytes(1, REQID_MAX),
-    "The id of the request to cancel: no copy of it waits or is granted afterwards.",
+/// `REQID id` of an ACQUIRE.
+pub(crate) const OF_ACQUIRE: Arg = Arg {
+    summary: "The REQID of the ACQUIRE: ends what that request has, and nothing else.",
+    ..REQID
+};
+
+/// `DELAY milliseconds`.
+pub(crate) const DELAY: Arg = Arg::option(
+    "DELAY",
+    "milliseconds",
+    ArgKind::Integer,
+    Bounds::number(LEASE_MIN_MS, LEASE_MAX_MS, "ms"),
+    "If the lock becomes free with this, keep it closed for this time.",
 );
 
 /// `BIND milliseconds`.
@@ -185,8 +191,16 @@ pub(crate) const BIND: Arg = Arg::option(
     "milliseconds",
     ArgKind::Integer,
     Bounds::number(0, BIND_MAX_MS, "ms"),
-    "When this connection closes, shorten the lease to this (0: the hold ends at once).",
+    "When this connection closes, shorten the lease to this (0: the hold ends at once). The hold is \
+     bound as long as every ACQUIRE and RENEW for it has BIND; the largest time counts.",
 );
+
+/// `BIND milliseconds` of a renewal.
+pub(crate) const BIND_AGAIN: Arg = Arg {
+    summary: "A bound hold stays bound, to this connection; the largest time counts. Without BIND it is \
+              bound no more; an unbound hold stays unbound.",
+    ..BIND
+};
 
 /// `LABEL text`.
 pub(crate) const LABEL: Arg = Arg::option(
@@ -214,7 +228,8 @@ pub(crate) const REASON: Arg =
     Arg::flag("REASON", "reason", "Reply with how the hold ended. Default: with 1.");
 
 /// `ALL` holds of a lock.
-pub(crate) const ALL: Arg = Arg::flag("ALL", "all", "Release all holds of the owner, not one.");
+pub(crate) const ALL: Arg =
+    Arg::flag("ALL", "all", "End all holds and the wait of the owner. Not with REQID.");
 
 /// `DONE`.
 pub(crate) const DONE: Arg = Arg::flag(
@@ -225,7 +240,11 @@ pub(crate) const DONE: Arg = Arg::flag(
 
 /// `ALL` holds of one mode.
 pub(crate) const ALL_OF_MODE: Arg =
-    Arg { summary: "Release all holds of the owner in that mode, not one.", ..ALL };
+    Arg { summary: "End all holds and the wait of the owner in that mode. Not with REQID.", ..ALL };
+
+/// `ALL` permits of an owner.
+pub(crate) const ALL_PERMITS: Arg =
+    Arg { summary: "End all permits and the wait of the owner. Not with REQID.", ..ALL };
 
 /// `COUNT count` permits.
 pub(crate) const WIDTH: Arg =
@@ -266,6 +285,14 @@ pub(crate) const PERMIT_ID: Arg = Arg::plain(
     "The permit id from the reply of DSEM.ACQUIRE.",
 );
 
+/// Whose permits RELEASE ends.
+pub(crate) const HOLDER: Arg = Arg::plain(
+    "holder",
+    ArgKind::String,
+    Bounds::bytes(1, OWNER_MAX),
+    "With REQID or ALL the owner; without them a permit id.",
+);
+
 /// How many permits to take or give.
 pub(crate) const N: Arg = Arg {
     optional: true,
@@ -292,7 +319,7 @@ pub(crate) const CLIENT_ID: Arg = Arg::plain(
 
 /// `ERROR`.
 pub(crate) const ERROR: Arg =
-    Arg::flag("ERROR", "error", "Answer the call with the error UNBLOCKED. Default: with Null.");
+    Arg::flag("ERROR", "error", "Answer the call with the error STOPPED. Default: with Null.");
 
 /// A key whose absent places end. Not a key of the command: it changes no value.
 pub(crate) const ABSENT_KEY: Arg = Arg {

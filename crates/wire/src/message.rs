@@ -12,8 +12,10 @@ use crate::cursor::integer;
 /// What happened to a waiter or a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// A QUEUE waiter was granted the lock and must claim it.
+    /// A request that waited with QUEUE was granted the lock.
     Granted,
+    /// The lock is reserved for a place without a connection: its owner gets it by asking again.
+    Offered,
     /// The lease expired.
     Expired,
     /// An operator broke the hold.
@@ -30,8 +32,9 @@ pub enum Event {
 
 impl Event {
     /// All events.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Granted,
+        Self::Offered,
         Self::Expired,
         Self::Broken,
         Self::Deleted,
@@ -44,6 +47,7 @@ impl Event {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Granted => "granted",
+            Self::Offered => "offered",
             Self::Expired => "expired",
             Self::Broken => "broken",
             Self::Deleted => "deleted",

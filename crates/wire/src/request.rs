@@ -26,7 +26,7 @@ pub use family::{
 pub use id::CommandId;
 pub use latch::{Await, CountDown, LatchInit};
 pub use lock::{
-    Acquire, AwaitEnd, Cancel, Check, Fence, FindPosition, ListWaiters, OneKey, Release, Renew,
+    Acquire, AwaitEnd, Check, Fence, FindPosition, ListWaiters, OneKey, Release, Renew,
 };
 pub use log::Log;
 pub use multi::{MAcquire, MRelease, MRenew};

@@ -5,7 +5,7 @@ mod several;
 
 use std::time::Duration;
 
-use super::{Scene, Seat};
+use super::{Asked, Scene, Seat};
 use dlock_testing::Dice;
 
 use crate::{
@@ -27,9 +27,9 @@ struct Draft<'a> {
 type Make = fn(&mut Draft) -> Call;
 
 /// Kinds of calls with their weights: on busy and on waiting connections.
-const TABLE: [(u32, u32, Make); 20] = [
+const TABLE: [(u32, u32, Make); 19] = [
     (30, 30, |draft| draft.acquire()),
-    (22, 0, |draft| draft.release()),
+    (25, 0, |draft| draft.release()),
     (6, 0, |draft| draft.renew()),
     (2, 0, |draft| draft.fence()),
     (6, 0, |draft| draft.look()),
@@ -46,7 +46,6 @@ const TABLE: [(u32, u32, Make); 20] = [
     (2, 6, |draft| draft.acquire_any()),
     (2, 0, |draft| draft.release_all()),
     (1, 0, |draft| draft.renew_all()),
-    (3, 0, |draft| draft.cancel()),
     (1, 0, |draft| draft.unblock()),
 ];
 
@@ -65,16 +64,11 @@ pub fn next(scene: &mut Scene, seat: &mut Seat, dice: &mut Dice) -> Call {
 
 /// Another copy of a recent request, as a client sends it after a lost connection.
 fn again(scene: &Scene, seat: &Seat, dice: &mut Dice) -> Option<Call> {
-    let (first, at, db) = scene.repeatable.get(dice.index(scene.repeatable.len()))?;
+    let (first, db) = scene.repeatable.get(dice.index(scene.repeatable.len()))?;
     if *db != seat.db || !(seat.waits || first.is_brief()) {
         return None;
     }
     let mut call = Call::clone(first);
-    match &mut call.meaning {
-        Meaning::Acquire(acquire) => acquire.first_sent = Some(*at),
-        Meaning::Permit { first_sent, .. } => *first_sent = Some(*at),
-        _ => {}
-    }
     call.repeatable = false;
     Some(call)
 }
@@ -86,7 +80,7 @@ struct Terms {
     lease: Duration,
     block: Option<Duration>,
     bind: bool,
-    has_id: bool,
+    id: Option<String>,
 }
 
 impl Terms {
@@ -156,16 +150,19 @@ impl Draft<'_> {
     /// Adds a request id, once in `n` times.
     fn id(&mut self, terms: &mut Terms, n: u64) {
         if self.dice.one_in(n) {
-            terms.word("REQID", self.scene.request());
-            terms.has_id = true;
+            let id = self.scene.request();
+            terms.word("REQID", &id);
+            terms.id = Some(id);
         }
     }
 
-    #[allow(clippy::unused_self, reason = "it reads as the other steps do")]
-    fn call(&self, fixed: &[&str], terms: &Terms, meaning: Meaning) -> Call {
+    fn call(&mut self, fixed: &[&str], terms: &Terms, meaning: Meaning) -> Call {
+        if let Some(id) = &terms.id {
+            self.scene.ask(&meaning, id);
+        }
         let words: Vec<&str> =
             fixed.iter().copied().chain(terms.words.iter().map(String::as_str)).collect();
-        Call { block: terms.block, repeatable: terms.has_id, ..Call::new(&words, meaning) }
+        Call { block: terms.block, repeatable: terms.id.is_some(), ..Call::new(&words, meaning) }
     }
 
     fn acquire(&mut self) -> Call {
@@ -217,6 +214,11 @@ impl Draft<'_> {
     }
 
     fn release(&mut self) -> Call {
+        if self.dice.one_in(2)
+            && let Some(call) = self.release_request()
+        {
+            return call;
+        }
         let (key, owner, mode, token) = self.held(true);
         let mut terms = Terms::default();
         if self.dice.one_in(3) {
@@ -225,10 +227,40 @@ impl Draft<'_> {
         if self.dice.one_in(4) {
             terms.word("TOKEN", token);
         }
-        self.id(&mut terms, 3);
+        self.delay(&mut terms, mode);
         let meaning = Meaning::Ends(vec![Scope::Hold(key, owner, mode)]);
+        self.of_hold("RELEASE", key, owner, mode, &terms, meaning)
+    }
+
+    /// Releases what a recent request has, of whichever connection: sometimes before it has arrived.
+    fn release_request(&mut self) -> Option<Call> {
+        let n = self.dice.index(self.scene.asked.len());
+        let Asked { keys, owner, mode, id } = self.scene.asked.get(n)?.clone();
+        let key = keys[self.dice.index(keys.len())];
+        if !self.seat.serves(key) {
+            return None;
+        }
+        let mut terms = Terms::default();
+        if key.family != Family::Sem {
+            self.delay(&mut terms, mode);
+        }
+        terms.word("REQID", &id);
+        terms.id = Some(id.clone());
+        let meaning = Meaning::Ends(vec![Scope::Hold(key, owner, mode)]);
+        if keys.len() > 1 && self.dice.one_in(2) {
+            terms.words = vec!["REQID".to_owned(), id];
+            let scopes = keys.iter().map(|&key| Scope::Hold(key, owner, mode)).collect();
+            let meaning = Meaning::Ends(scopes);
+            return Some(self.call_of_keys("DLOCK.MRELEASE", &keys, owner, &terms, meaning));
+        }
         let call = self.of_hold("RELEASE", key, owner, mode, &terms, meaning);
-        Call { release: request_of(key, &terms), ..call }
+        Some(Call { release: Some((key, id)), ..call })
+    }
+
+    fn delay(&mut self, terms: &mut Terms, mode: Mode) {
+        if mode != Mode::Read && self.dice.one_in(20) {
+            terms.word("DELAY", 1 + self.dice.below(30));
+        }
     }
 
     fn renew(&mut self) -> Call {
@@ -254,7 +286,7 @@ impl Draft<'_> {
     }
 
     fn of_hold(
-        &self,
+        &mut self,
         verb: &str,
         key: Key,
         owner: Owner,
@@ -304,29 +336,6 @@ impl Draft<'_> {
         }
     }
 
-    fn cancel(&mut self) -> Call {
-        let family = self.dice.pick(&[Family::Lock, Family::Fair, Family::Rw, Family::Sem]);
-        let key = self.key(family);
-        let owner = self.seat.owner(self.dice);
-        let mut terms = Terms::default();
-        if self.scene.features.cancel_id {
-            self.id(&mut terms, 2);
-        }
-        let scopes = match family {
-            Family::Rw => {
-                vec![Scope::Hold(key, owner, Mode::Read), Scope::Hold(key, owner, Mode::Write)]
-            }
-            // The id of an unclaimed permit is unknown to all connections.
-            Family::Sem => Vec::new(),
-            _ => vec![Scope::Hold(key, owner, Mode::Exclusive)],
-        };
-        self.call(
-            &[&family.command("CANCEL"), &key.name(), &owner.to_string()],
-            &terms,
-            Meaning::Ends(scopes),
-        )
-    }
-
     fn unblock(&mut self) -> Call {
         if self.scene.clients.is_empty() {
             return self.look();
@@ -340,13 +349,7 @@ impl Draft<'_> {
 
 fn acquire(keys: Vec<Key>, form: Form, owner: Owner, mode: Mode, terms: &Terms) -> Meaning {
     let (lease, bind) = (terms.lease, terms.bind);
-    Meaning::Acquire(Acquire { keys, form, owner, mode, lease, bind, first_sent: None })
-}
-
-/// The request of a RELEASE, whose REQID is its last option.
-fn request_of(key: Key, terms: &Terms) -> Option<(Key, String)> {
-    let id = terms.words.last().filter(|_| terms.has_id)?;
-    Some((key, id.clone()))
+    Meaning::Acquire(Acquire { keys, form, owner, mode, lease, bind })
 }
 
 /// The wait of a call, if it blocks.

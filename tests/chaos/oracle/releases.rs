@@ -1,8 +1,4 @@
-//! What the copies of one RELEASE are answered.
-//!
-//! The first copy that is carried out finds a hold or none. Each later copy gets the same number, or `SPENT` if there
-//! was none. So a number and a `SPENT` contradict each other, in whatever order the copies were carried out, and only
-//! one copy can get `NOTHELD`.
+//! What the copies of one RELEASE are answered: all of them the same.
 
 use std::{collections::HashMap, time::Instant};
 
@@ -17,22 +13,11 @@ use crate::{
 /// No connection: whatever was answered over any of them may have come in between.
 const NOBODY: ConnId = 0;
 
-/// What a copy was answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
-    /// This is left; of a lock only 0, after which the server itself remembers the request.
-    Left(i64),
-    /// `NOTHELD`.
-    NotHeld,
-    /// `SPENT`.
-    Spent,
-}
-
 /// A RELEASE with REQID.
 #[derive(Debug)]
 struct Request {
     first_sent: Instant,
-    answer: Option<Answer>,
+    answer: Option<String>,
 }
 
 /// The requests since the last calm moment.
@@ -69,40 +54,32 @@ impl Oracle {
         {
             return Ok(());
         }
-        let wrong = |text: String| Err(Violation::of(*key, text));
-        if is_error(reply, "ERR request") {
-            return wrong(format!("RELEASE {id} is taken for another request: {}", reply.show()));
-        }
         let Some(answer) = answer_of(key.family, reply) else { return Ok(()) };
-        let fits = match (known.answer, answer) {
-            (Some(Answer::Left(one)), Answer::Left(other)) => one == other,
-            (Some(Answer::Left(_)), _) | (Some(_), Answer::Left(_)) => false,
-            // Only one may get NOTHELD.
-            (known, answer) => known != Some(Answer::NotHeld) || answer != Answer::NotHeld,
-        };
-        if !fits {
-            let text = format!("copies of RELEASE {id} got {:?} and {answer:?}", known.answer);
-            return wrong(text);
-        }
-        if known.answer != Some(Answer::NotHeld) {
-            known.answer = Some(answer);
+        if let Some(known) = known.answer.replace(answer.clone())
+            && known != answer
+        {
+            return Err(Violation::of(
+                *key,
+                format!("copies of RELEASE {id} got {known} and {answer}"),
+            ));
         }
         self.judged += 1;
         Ok(())
     }
 }
 
-fn is_error(reply: &Value, start: &str) -> bool {
-    matches!(reply, Value::ServerError(_)) && reply.error().starts_with(start)
-}
-
-/// What the memory of the server vouches for. A hold remembers only its last requests.
-fn answer_of(family: Family, reply: &Value) -> Option<Answer> {
+/// What it says about the request: a number, Null, `LOST` with its reason, or `UNKNOWN`.
+fn answer_of(family: Family, reply: &Value) -> Option<String> {
     match reply {
-        Value::Int(left) if family == Family::Sem => Some(Answer::Left((*left).max(0))),
-        Value::Int(0) => Some(Answer::Left(0)),
-        _ if is_error(reply, "NOTHELD") => Some(Answer::NotHeld),
-        _ if is_error(reply, "SPENT") => Some(Answer::Spent),
+        Value::Int(left) if family == Family::Sem => Some((*left).max(0).to_string()),
+        Value::Int(left) => Some(left.to_string()),
+        Value::Nil => Some("Null".to_owned()),
+        Value::ServerError(_) => {
+            let text = reply.error();
+            let words = text.split(' ').take(if text.starts_with("LOST ") { 2 } else { 1 });
+            let known = text.starts_with("LOST ") || text.starts_with("UNKNOWN ");
+            known.then(|| words.collect::<Vec<_>>().join(" "))
+        }
         _ => None,
     }
 }

@@ -79,8 +79,8 @@ async fn storm(variant: Variant, server: Server, mut dice: Dice) {
 
 /// One fault, at random.
 async fn strike(proxy: &Proxy, variant: Variant, dice: &mut Dice) {
-    let verb = ["ACQUIRE", "ACQUIRE", "RELEASE", "RELEASE", "CANCEL", "RENEW"];
-    let verb = variant.command(verb[usize::try_from(dice.below(6)).unwrap()]);
+    let verb = ["ACQUIRE", "ACQUIRE", "RELEASE", "RELEASE", "RENEW"];
+    let verb = variant.command(verb[usize::try_from(dice.below(5)).unwrap()]);
     match dice.below(10) {
         0 => proxy.cut(Cut::Fin),
         1 => proxy.cut(Cut::Reset),

@@ -64,7 +64,7 @@ fn malformed_calls_get_exact_errors() {
             assert!(refusal.starts_with(text), "{call}: {refusal}");
         }
     }
-    for (name, option) in [("DLOCK.MRELEASE", "PX 5"), ("DLOCK.MRENEW", "BIND 5")] {
+    for (name, option) in [("DLOCK.MRELEASE", "PX 5"), ("DLOCK.MRENEW", "REQID r")] {
         let refusal = server.ask(&format!("{name} 2 k1 k2 a {option}")).error();
         assert!(refusal.starts_with("ERR unknown option "), "{refusal}");
     }

@@ -21,7 +21,7 @@ fn a_chain_of_dying_calls_loses_nothing() {
     for waiter in &dying {
         calls.push(args!["CLIENT", "KILL", "ID", waiter.id()]);
         // Any dlock command hands off the lock of a killed connection, here to the next connection to be killed.
-        calls.push(args!["DLOCK.CANCEL", "other", "x"]);
+        calls.push(args!["DLOCK.BREAK", "other"]);
     }
     calls.push(args!["EXEC"]);
     server.client().pipeline(&calls).pop().expect("the last").ok();

@@ -8,7 +8,11 @@ use crate::{
 
 /// Holds `busy` as `h` with a lease of a minute; `m` waits for that one and two free ones.
 fn scene(server: &Server) -> Blocked {
-    server.ask("DLOCK.ACQUIRE busy h PX 60000").int();
+    scene_for(server, 60_000)
+}
+
+fn scene_for(server: &Server, lease_ms: u64) -> Blocked {
+    server.ask(&format!("DLOCK.ACQUIRE busy h PX {lease_ms}")).int();
     server.wait("DLOCK.MACQUIRE 3 f1 busy f2 m PX 50000 BLOCK 0")
 }
 
@@ -51,8 +55,7 @@ fn a_temporary_value_of_another_type_is_noticed_or_harmless() {
 #[test]
 fn nothing_is_granted_while_writes_are_refused() {
     let server = Server::start();
-    let mut m = scene(&server);
-    server.ask("DLOCK.RENEW busy h PX 100").int();
+    let mut m = scene_for(&server, 1_000);
     server.ask("CONFIG SET min-replicas-to-write 1").ok();
     wait_until("the end of the lease", || picture(&server, "busy") == "busy:-<m");
     for call in [

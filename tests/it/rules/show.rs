@@ -25,7 +25,10 @@ impl Names {
         let (family, verb) = command.split_once('.').expect("a command with a family");
         match (verb, family) {
             (_, _) if matches!(reply, Value::ServerError(_)) => {
-                reply.error().split(' ').next().unwrap_or_default().to_owned()
+                let error = reply.error();
+                // The second word of LOST is a part of the answer.
+                let words = if error.starts_with("LOST ") { 2 } else { 1 };
+                error.split(' ').take(words).collect::<Vec<_>>().join(" ")
             }
             ("WAITERS" | "PERMITS", _) => self.rows(verb, &reply.items()),
             _ if reply.is_null() => "null".to_owned(),

@@ -123,7 +123,7 @@ impl<'a> World<'a> {
         let mut words = vec![call.command()];
         for pair in call.words.windows(2) {
             let word = pair[1];
-            let is_time = ["PX", "EX", "BLOCK", "QUEUE", "BIND"].contains(&pair[0]);
+            let is_time = ["PX", "EX", "BLOCK", "QUEUE", "BIND", "DELAY"].contains(&pair[0]);
             let number = word.parse::<u64>();
             words.push(match (word.split_at_checked(2), number) {
                 (Some(("$t", name)), _) => self.names.tokens[&name.parse().unwrap()].to_string(),
@@ -316,7 +316,11 @@ impl table::World for World<'_> {
         // Places without a connection are granted nothing when the keys go.
         for (db, family, key, owner) in std::mem::take(&mut self.places) {
             self.db = db;
-            self.do_it(&[&format!("{family}.CANCEL"), &key, &owner]);
+            let modes: &[&[&str]] = if family == "DRW" { &[&["READ"], &["WRITE"]] } else { &[&[]] };
+            for mode in modes {
+                let name = format!("{family}.RELEASE");
+                self.do_it(&[&[name.as_str(), &key, &owner][..], *mode, &["ALL"]].concat());
+            }
         }
         self.talkers.clear();
         // The end of a hold is a grant to the next in its queue.

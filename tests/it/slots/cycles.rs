@@ -64,8 +64,8 @@ fn silence(server: &Server, family: &str, mode: &str, is_held: bool) {
         ask(server, &format!("{family}.ACQUIRE {key} o1{mode}"));
     }
     let mut silent = server.client();
-    for (key, queue) in [("{a}h", 30), ("{a}k", 60_000)] {
-        let call = format!("{family}.ACQUIRE {key} q{mode} QUEUE {queue}");
+    for (key, queue, lease) in [("{a}h", 30, 1), ("{a}k", 60_000, 30_000)] {
+        let call = format!("{family}.ACQUIRE {key} q{mode} QUEUE {queue} PX {lease}");
         assert!(silent.cmd(&words(&call)).is_null());
     }
     ask(server, &format!("{family}.RELEASE {{a}}h o1{mode}"));

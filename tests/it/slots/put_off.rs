@@ -19,7 +19,7 @@ fn a_deleted_lock_of_another_slot_closes_no_cycle() {
             assert!(replies[1].is_null(), "{removal}: {:?}", replies[1]);
             let told = waiter.expect_reply(SOON).error();
             assert!(told.starts_with("MOVING "), "{told}");
-            ask(server, "DLOCK.CANCEL {b}d o1");
+            ask(server, "DLOCK.RELEASE {b}d o1");
             ask(server, "DEL {a}d {a}e");
             ask(server, "DEL {b}d");
             drop((waiter, client));
@@ -80,7 +80,7 @@ fn the_first_command_after_a_pause_grants_to_no_closed_connection() {
             waiter.expect_reply(SOON).int();
             holder.reply(SOON).int();
             ask(server, &format!("{family}.RELEASE {{a}}p w"));
-            ask(server, &format!("{family}.CANCEL {{a}}p q"));
+            ask(server, &format!("{family}.RELEASE {{a}}p q"));
             drop((waiter, holder));
             server.left_over_check();
         },

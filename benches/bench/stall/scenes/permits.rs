@@ -67,7 +67,7 @@ pub(super) fn of_one_owner(server: &Server, meter: &Meter) {
             wire.run(&permit(&take(ON_ONE + n)));
         }
         for _ in 0..CALLS {
-            once(&mut wire, &["DSEM.CANCEL", "s", "one"], b":0");
+            once(&mut wire, &["DSEM.RELEASE", "s", "one", "REQID", "none"], b"-UNKNOWN");
         }
     });
 }

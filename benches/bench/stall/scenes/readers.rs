@@ -55,7 +55,7 @@ pub(super) fn writer_behind(server: &Server, meter: &Meter) {
         for _ in 0..5 {
             let call = ["DRW.ACQUIRE", "rw", "writer", "WRITE", "PX", LONG_MS, "QUEUE", LONG_MS];
             once(&mut wire, &call, b"$-1");
-            once(&mut wire, &["DRW.CANCEL", "rw", "writer"], b":1");
+            once(&mut wire, &["DRW.RELEASE", "rw", "writer", "WRITE"], b"$-1");
         }
     });
 }

@@ -62,10 +62,10 @@ pub struct Run {
     #[arg(long, value_name = "DURATION", value_parser = lease, conflicts_with = "lease")]
     pub max_hold: Option<Duration>,
 
-    /// Free the lock when the connection ends, so when this process or its machine dies: at once, or after a time in
-    /// which it may connect again
+    /// Free the lock this long after the connection ended, so when this process or its machine died: default 2 s, at
+    /// least 20 ms. In that time it may connect again; a server that answers nothing for that long ends the command
     #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true)]
-    #[arg(default_missing_value = "0", value_parser = duration)]
+    #[arg(default_missing_value = "2", value_parser = duration)]
     pub bind: Option<Duration>,
 
     /// Do the work once for all that ask for it at the same time: if another process runs it, wait for its end and
@@ -141,8 +141,8 @@ mod tests {
     fn bind_takes_a_time_only_after_an_equals_sign() {
         for (words, bind) in [
             ("k -- c", None),
-            ("--bind k -- c", Some(0)),
-            ("k --bind c", Some(0)),
+            ("--bind k -- c", Some(2000)),
+            ("k --bind c", Some(2000)),
             ("--bind=1.5 k -- c", Some(1500)),
         ] {
             let typed = run(words).unwrap();

@@ -88,7 +88,7 @@ fn blocked_calls_are_ended() {
         stdout(&server, &["unblock", &id, "--error", "--json"]),
         "{\n  \"unblocked\": true\n}\n"
     );
-    assert!(carol.expect_reply(SOON).error().starts_with("UNBLOCKED "));
+    assert!(carol.expect_reply(SOON).error().starts_with("STOPPED "));
     let text =
         format!("client {id} has no blocked call (its number may be that of another server)");
     refused(&server, &["unblock", &id], 1, &text);

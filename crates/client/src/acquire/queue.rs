@@ -1,18 +1,18 @@
 //! Waiting in the server's queue, over the shared connection: a message reports the grant.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::pending::{Grant, LEAVE_WITHIN, PendingAcquire, WaitRequest};
-use crate::base::clock::{Moment, certain};
+use super::give_up::LEAVE_WITHIN;
+use super::pending::{Grant, PendingAcquire, WaitRequest};
+use crate::base::clock::Moment;
 use crate::base::deadline::Deadline;
 use crate::base::error::Error;
-use crate::connection::exchange::Sent;
 use crate::connection::route::Server;
 use crate::registry::{Announcement, Registered};
+use crate::state::hold_state::Asked;
 
 impl PendingAcquire {
     /// Waits in the queue until a message reports the grant.
@@ -23,9 +23,8 @@ impl PendingAcquire {
     ) -> Result<Option<Grant>, Error> {
         let routes = &self.core.routes;
         let repeat_after = self.core.ctx.settings.queue / 2;
-        // From the first message on, and after a lost connection, others may know the id of this request. Then a
-        // message could be forged, and is not trusted without asking the server.
-        let mut is_secret = true;
+        // When the first copy was sent: no grant is older.
+        let mut first = None;
         loop {
             let server = routes.server_of(self.key());
             let until = match deadline {
@@ -33,45 +32,37 @@ impl PendingAcquire {
                 Deadline::At(end) => end.max(Instant::now() + LEAVE_WITHIN),
                 _ => self.core.ctx.retry_until(),
             };
-            let (reply, sent) = self.send(WaitRequest::Queue, until).await?;
-            self.was_sent.store(true, Ordering::Relaxed);
-            if let Some(grant) = self.granted(reply, sent.clone())? {
+            let reply = self.send(WaitRequest::Queue, until).await?;
+            let first = *first.get_or_insert(reply.first);
+            if let Some(grant) = self.granted(reply.value, reply.sent)? {
                 return Ok(Some(grant));
             }
-            // Not ours when this was answered. From here on, a message can say that it is.
             let end = deadline.within(repeat_after);
-            // A message that is here by now may have come before the answer: of a grant that had lapsed by then.
-            let mut after_answer = false;
             loop {
                 match registered.take_announcement() {
                     Some(Announcement::Granted(id)) => {
-                        let was_secret = std::mem::replace(&mut is_secret, false);
-                        match self.announced(&id, sent.clone(), after_answer && was_secret).await? {
-                            Some(grant) => return Ok(Some(grant)),
-                            None => break,
-                        }
+                        let Some(hold) = self.announced_hold(&id) else { break };
+                        let granted = Asked { sent: first, lease: self.lease };
+                        let begun = Moment::now();
+                        return Ok(Some(Grant { hold, granted, begun, is_confirmed: false }));
                     }
                     Some(Announcement::Replaced) => {
-                        // CANCEL would end the wait of the later request.
-                        self.may_remain.store(false, Ordering::Relaxed);
                         return Err(Error::replaced(self.key(), &self.owner));
                     }
-                    // It says nothing for certain. The server knows.
-                    Some(Announcement::Other) => break,
+                    // The next copy asks.
+                    Some(Announcement::Other(_)) => break,
                     None => {}
                 }
                 tokio::select! {
                     biased;
-                    () = registered.news() => after_answer = true,
-                    () = self.waiter_lost(server.as_ref(), sent.generation()) => {
-                        is_secret = false;
-                        break;
-                    }
+                    () = registered.news() => {}
+                    () = self.waiter_lost(server.as_ref(), reply.generation) => break,
                     () = tokio::time::sleep_until(end) => break,
                 }
             }
             if deadline.is_over() {
-                return Ok(self.leave().await);
+                self.leave().await;
+                return Ok(None);
             }
         }
     }
@@ -85,35 +76,5 @@ impl PendingAcquire {
             },
             None => tokio::time::sleep(Duration::from_millis(50)).await,
         }
-    }
-
-    /// A message reported the grant. The server made it after it answered our last request, and it lasts for QUEUE from
-    /// then on (at most the server's `dlock.claim-ms`): for that long it is certain without asking, if the message came
-    /// after the answer and cannot be forged (`is_certain`).
-    async fn announced(
-        &self,
-        id: &[u8],
-        sent: Sent,
-        is_certain: bool,
-    ) -> Result<Option<Grant>, Error> {
-        let lasts = self.core.ctx.settings.announced();
-        let Some(hold) = self.announced_hold(id) else { return Ok(None) };
-        let certain_for = sent.at.after(certain(lasts)).since(Moment::now());
-        let written_over = 0;
-        let grant = Grant { hold, sent, written_over, lasts, unclaimed: true, is_confirmed: false };
-        // With a QUEUE of 10 s, at most half of it has passed since the request, unless this process was held up.
-        // A message about a named owner may be an old one, of an earlier hold of the same name.
-        if is_certain
-            && self.terms.watched
-            && self.terms.own_name
-            && self.terms.bind.is_none()
-            // A renewal makes the shared connection wait for replicas that have the grant.
-            && self.replicas().is_none()
-            && certain_for >= lasts / 3
-        {
-            return Ok(Some(grant));
-        }
-        // Else it is claimed before it counts; that also begins a lease of its own, and binds it.
-        self.claim(grant).await
     }
 }

@@ -3,18 +3,18 @@
 use dlock_wire::permit::{self, PermitId};
 use dlock_wire::reply::grant::{OneOf, Tokens};
 use dlock_wire::request::{
-    Acquire, Cancel, Channel, MAcquire, MRelease, MultiOp, Op, Release, SemAcquire, SemOp,
+    Acquire, Channel, MAcquire, MRelease, MultiOp, Op, Release, SemAcquire, SemOp, SemRelease,
 };
 use redis::{Cmd, Value};
 
 use super::pending::{Grant, PendingAcquire, WaitRequest};
-use crate::base::clock::millis;
+use crate::base::clock::{Moment, millis};
 use crate::base::command::{Draft, command};
 use crate::base::error::Error;
 use crate::base::hold_ref::HoldRef;
 use crate::base::reply::read_or_null;
 use crate::base::target::{Family, Keys, Target};
-use crate::connection::exchange::Sent;
+use crate::state::hold_state::Asked;
 
 impl PendingAcquire {
     /// The request, waiting as said.
@@ -24,7 +24,7 @@ impl PendingAcquire {
 
     fn request(&self, wait: WaitRequest, channel: Channel<'_>) -> Cmd {
         let mut acquire = Acquire::new(self.key(), &self.owner);
-        acquire.lease_ms = Some(millis(self.terms.lease));
+        acquire.lease_ms = Some(millis(self.lease));
         acquire.notify = Some(channel);
         acquire.reqid = Some(self.reqid.as_bytes());
         acquire.no_reentry = self.options.no_reentry;
@@ -55,31 +55,24 @@ impl PendingAcquire {
         }
     }
 
-    /// The request that releases whatever the owner holds of these keys; None for permits, which have no owner.
-    pub(super) fn release_all(&self) -> Option<Cmd> {
-        let release = Release { all: true, ..Release::new(self.key(), &self.owner) };
-        Some(match self.target {
-            Target::Permit { .. } => return None,
-            Target::Lock(family) => family.release(release),
+    /// The request that releases what this acquire has.
+    pub(super) fn release_request(&self) -> Cmd {
+        let (key, owner, reqid) = (self.key(), &*self.owner, Some(self.reqid.as_bytes()));
+        match self.target {
+            Target::Lock(family) => family.release(Release { reqid, ..Release::new(key, owner) }),
+            Target::Permit { .. } => {
+                let release = SemRelease { reqid, ..SemRelease::new(key, owner) };
+                command(Op::Sem(SemOp::Release(release)))
+            }
             Target::All | Target::Any => {
-                let release = MRelease { keys: &self.keys.all(), owner: &self.owner, reqid: None };
+                let release = MRelease { keys: &self.keys.all(), owner, reqid };
                 command(Op::Multi(MultiOp::Release(release)))
             }
-        })
-    }
-
-    pub(super) async fn cancel(&self) -> Result<Value, Error> {
-        let (key, owner) = (self.key(), &*self.owner);
-        let cancel = Cancel { key, owner, reqid: Some(self.reqid.as_bytes()) };
-        let request = match self.target {
-            Target::Permit { .. } => command(Op::Sem(SemOp::Cancel(cancel))),
-            target => target.family().cancel(cancel),
-        };
-        self.core.routes.send(key, request, self.core.ctx.retry_until()).await
+        }
     }
 
     /// The grant that the reply to a request says. None: nothing yet.
-    pub(super) fn granted(&self, reply: Value, sent: Sent) -> Result<Option<Grant>, Error> {
+    pub(super) fn granted(&self, reply: Value, sent: Moment) -> Result<Option<Grant>, Error> {
         let owner = || self.owner.clone();
         let hold = match (self.target, &self.keys) {
             (Target::All, Keys::Several(keys)) => {
@@ -100,7 +93,8 @@ impl PendingAcquire {
             }
             (Target::Lock(_), _) => read_or_null(reply)?.and_then(|token| self.lock(token)),
         };
-        Ok(hold.map(|hold| self.granted_hold(hold, sent)))
+        let granted = Asked { sent, lease: self.lease };
+        Ok(hold.map(|hold| Grant { hold, granted, begun: sent, is_confirmed: false }))
     }
 
     /// The hold that a message announces.
@@ -113,7 +107,7 @@ impl PendingAcquire {
 
     fn permit(&self, permit: PermitId) -> Option<HoldRef> {
         let Keys::One(key) = &self.keys else { return None };
-        Some(HoldRef::Permit { key: key.clone(), permit })
+        Some(HoldRef::Permit { key: key.clone(), owner: self.owner.clone(), permit })
     }
 
     fn lock(&self, token: u64) -> Option<HoldRef> {

@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 
 use dlock_wire::request::{Channel, Request};
-use dlock_wire::table::{Access, COMMANDS};
-use redis::{Arg, Cmd, RedisError};
+use redis::{Cmd, RedisError};
 
 /// The address in MOVED and ASK; an empty host is that of the server that sent it.
 pub(crate) fn redirect(error: &RedisError) -> Option<NodeAddress> {
@@ -12,12 +11,6 @@ pub(crate) fn redirect(error: &RedisError) -> Option<NodeAddress> {
     let (address, _slot) = error.redirect_node()?;
     let (host, port) = address.rsplit_once(':')?;
     Some(NodeAddress { host: host.trim_matches(['[', ']']).to_owned(), port: port.parse().ok()? })
-}
-
-/// Whether the server refuses to write: it is a replica, loads what a primary sent, or cannot keep what it writes.
-pub(crate) fn refuses_writes(error: &RedisError) -> bool {
-    let codes = ["READONLY", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS", "MISCONF", "LOADING"];
-    error.code().is_some_and(|code| codes.contains(&code))
 }
 
 /// Where a node of a cluster is, as another one names it.
@@ -55,13 +48,6 @@ impl<'a> Draft<'a> {
     /// Whether it has the channel of the server that gets it.
     pub(crate) fn is_notified(&self) -> bool {
         matches!(self, Self::Notified(_))
-    }
-
-    /// Whether a server carries it out only if it writes.
-    pub(crate) fn is_write(&self) -> bool {
-        let Self::Fixed(cmd) = self else { return true };
-        let Some(Arg::Simple(name)) = cmd.args_iter().next() else { return false };
-        COMMANDS.iter().any(|row| row.access == Access::Write && row.name.as_bytes() == name)
     }
 
     /// The command for a server that publishes on that channel.

@@ -1,12 +1,13 @@
 //! Errors, by what a caller can do about them.
 
+mod codes;
 pub(crate) mod hints;
 
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dlock_wire::reply::{ErrorCode, quote};
+use dlock_wire::reply::quote;
 
 use crate::base::lost::Lost;
 
@@ -34,10 +35,8 @@ struct Inner {
     server: Option<String>,
     keys: Vec<Key>,
     finished: Option<Finished>,
-    /// How many earlier copies of the request got no answer: what they did is not known.
-    unanswered: u32,
-    /// The shared connection of the first copy of the request; 0: unknown.
-    first_over: u64,
+    /// An earlier copy of the request got no answer: what it did is not known.
+    repeated: bool,
 }
 
 /// The value of work that had finished. Clones of an error share it.
@@ -85,6 +84,9 @@ pub enum ErrorKind {
     /// The server could not read records of its primary or its file, and grants nothing until an operator has looked.
     Diverged,
     /// An operator ended the wait: do not ask again without a reason.
+    Stopped,
+    /// The server ended the wait, as at a demotion. The client asks again by itself: this is what the last answer was
+    /// when its time was over.
     Unblocked,
     /// The hold was lost before it was released: others may have worked under the lock since.
     Lost {
@@ -97,12 +99,10 @@ pub enum ErrorKind {
     /// The work had finished, and whether the hold lasted until then is not known: decide whether its result counts.
     /// [`Error::take_finished`] has what it returned.
     ///
-    /// The reply to the release was lost, and a copy of it found nothing: either the first copy released the hold and
-    /// the server has forgotten that, or the hold had ended before. From [`with`](crate::Lock::with) also: no server
+    /// The server does not know the hold: it has lost or forgotten it. From [`with`](crate::Lock::with) also: no server
     /// answered to the release.
     ReleaseUnknown,
-    /// The server carried an earlier copy of this request out, and the hold that it made has ended since. An acquire
-    /// asks again by itself then.
+    /// The request is over: what it was granted has ended. An acquire asks again by itself then.
     Spent,
     /// The client was closed ([`Client::close`](crate::Client::close)), or the runtime in which it was connected has
     /// ended: connect a new one. A request that was on its way may or may not have been carried out.
@@ -151,14 +151,13 @@ impl Error {
             server: None,
             keys: Vec::new(),
             finished: None,
-            unanswered: 0,
-            first_over: 0,
+            repeated: false,
         }))
     }
 
     /// The error of a request or a connection.
     pub(crate) fn from_redis(error: redis::RedisError) -> Self {
-        let kind = kind_of(&error);
+        let kind = codes::kind_of(&error);
         let text = match (error.code(), error.detail()) {
             (Some(code), Some(detail)) => format!("{code} {detail}"),
             _ => error.to_string(),
@@ -203,12 +202,17 @@ impl Error {
         Self::new(ErrorKind::Lost { reason, finished: true }, text)
     }
 
-    /// A copy of a release found no hold, and the server knows nothing of the first one.
+    /// The server knows nothing of what is released.
     pub(crate) fn release_unknown() -> Self {
         Self::new(
             ErrorKind::ReleaseUnknown,
-            "the reply to the release was lost, and the server does not know whether the hold had ended before",
+            "the server does not know the hold: whether it had ended before its release is not known",
         )
+    }
+
+    /// What an acquire was granted has ended: it begins again.
+    pub(crate) fn spent() -> Self {
+        Self::new(ErrorKind::Spent, "what was granted has ended before it counted")
     }
 
     /// The error of a release, for work that had finished under the hold and returned `value`.
@@ -227,21 +231,10 @@ impl Error {
         Self::new(ErrorKind::Protocol, format!("unexpected reply: {reply:?}"))
     }
 
-    /// The same, with how many earlier copies of the request got no answer; true: one at least.
-    pub(crate) fn repeated(mut self, unanswered: impl Into<u32>) -> Self {
-        self.0.unanswered = self.0.unanswered.max(unanswered.into());
+    /// The same, and whether an earlier copy of the request got no answer.
+    pub(crate) fn repeated(mut self, repeated: bool) -> Self {
+        self.0.repeated |= repeated;
         self
-    }
-
-    /// The first copy of the request went over that shared connection.
-    pub(crate) fn first_over(mut self, generation: u64) -> Self {
-        self.0.first_over = generation;
-        self
-    }
-
-    /// Whether the first copy of the request went over that shared connection; 0: there was none.
-    pub(crate) fn is_first_over(&self, generation: u64) -> bool {
-        generation != 0 && self.0.first_over == generation
     }
 
     /// The server that it is about, unless one is noted already.
@@ -270,25 +263,10 @@ impl Error {
         self.0.keys.into_iter().map(|key| key.0).collect()
     }
 
-    /// Whether the server said that the hold is gone.
-    pub(crate) fn is_gone(&self) -> bool {
-        matches!(self.kind(), ErrorKind::NotHeld | ErrorKind::Stale)
-    }
-
     /// Adds what to do about it to the text.
     pub(crate) fn hint(mut self, hint: &str) -> Self {
         self.0.text = format!("{}: {hint}", self.0.text);
         self
-    }
-
-    /// How many earlier copies of the request got no answer, so that the server may have carried them out.
-    pub(crate) fn unanswered(&self) -> u32 {
-        self.0.unanswered
-    }
-
-    /// Whether there are such copies.
-    pub(crate) fn is_repeated(&self) -> bool {
-        self.0.unanswered > 0
     }
 
     /// Whether it is unknown what the request did.
@@ -303,10 +281,11 @@ impl Error {
         self
     }
 
-    /// Whether the server refused the only copy of a request: then nothing of it is left there.
+    /// Whether the server refused the only copy of an acquire: then nothing of it is left there.
     pub(crate) fn is_refusal(&self) -> bool {
-        let no_answer = matches!(self.kind(), ErrorKind::Unblocked | ErrorKind::Busy);
-        !self.is_repeated() && !no_answer && !self.is_unanswered()
+        use ErrorKind::{Busy, Spent, Stopped, Unblocked};
+        let is_other = matches!(self.kind(), Busy | Spent | Stopped | Unblocked);
+        !self.0.repeated && !is_other && !self.is_unanswered()
     }
 
     /// What to do about it.
@@ -394,46 +373,6 @@ impl std::error::Error for Error {
 impl From<redis::RedisError> for Error {
     fn from(error: redis::RedisError) -> Self {
         Self::from_redis(error)
-    }
-}
-
-fn kind_of(error: &redis::RedisError) -> ErrorKind {
-    let Some(code) = error.code() else {
-        return match error.kind() {
-            redis::ErrorKind::AuthenticationFailed => ErrorKind::Refused,
-            redis::ErrorKind::InvalidClientConfig => ErrorKind::Invalid,
-            // Also said while the primary that they name does not answer.
-            redis::ErrorKind::MasterNameNotFoundBySentinel
-            | redis::ErrorKind::NoValidReplicasFoundBySentinel => ErrorKind::Unavailable,
-            _ if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() => {
-                ErrorKind::Unavailable
-            }
-            _ => ErrorKind::Protocol,
-        };
-    };
-    match ErrorCode::from_text(code) {
-        Some(ErrorCode::NotHeld) => ErrorKind::NotHeld,
-        Some(ErrorCode::Spent) => ErrorKind::Spent,
-        Some(ErrorCode::Reentry) => ErrorKind::Reentry,
-        Some(ErrorCode::Stale) => ErrorKind::Stale,
-        Some(ErrorCode::Deadlock) => ErrorKind::Deadlock,
-        Some(ErrorCode::Replaced) => ErrorKind::Replaced,
-        Some(ErrorCode::Limit) => ErrorKind::Limit,
-        Some(ErrorCode::Broken) => ErrorKind::Broken,
-        Some(ErrorCode::Quarantine) => ErrorKind::Quarantine,
-        Some(ErrorCode::Diverged) => ErrorKind::Diverged,
-        Some(ErrorCode::Unblocked) => ErrorKind::Unblocked,
-        Some(ErrorCode::WrongType) => ErrorKind::WrongType,
-        Some(ErrorCode::ReadOnly | ErrorCode::Moving) => ErrorKind::Unavailable,
-        Some(ErrorCode::Err) => ErrorKind::Invalid,
-        // Those of the server itself.
-        None => match code {
-            "NOPERM" | "NOAUTH" | "WRONGPASS" => ErrorKind::Refused,
-            "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK"
-            | "NOREPLICAS" | "MISCONF" | "BUSY" => ErrorKind::Unavailable,
-            "CROSSSLOT" => ErrorKind::Invalid,
-            _ => ErrorKind::Server,
-        },
     }
 }
 

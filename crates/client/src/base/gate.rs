@@ -20,7 +20,7 @@ pub(crate) struct Gate {
     polls: RwLock<()>,
     /// Calls that may take something.
     calls: Arc<Count>,
-    /// Rollbacks and releases.
+    /// Releases, also of acquires that were given up.
     cleanups: Arc<Count>,
     /// Some of that work failed while the client closed.
     failed: AtomicBool,
@@ -148,7 +148,7 @@ impl Gate {
         self.admit(pin!(call)).await
     }
 
-    /// A rollback or release begins; to be kept until it is done.
+    /// A release begins; to be kept until it is done.
     pub(crate) fn cleanup(&self) -> Counted {
         self.cleanups.begin()
     }
@@ -158,7 +158,7 @@ impl Gate {
         self.calls.zero().await;
     }
 
-    /// Returns when all rollbacks and releases are done.
+    /// Returns when all releases are done.
     pub(crate) async fn clean(&self) {
         self.cleanups.zero().await;
     }

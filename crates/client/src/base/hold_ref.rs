@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_wire::permit::{self, PermitId};
-use dlock_wire::request::{
-    Check, MRenew, MultiOp, Op, Release, Renew, SemOp, SemRelease, SemRenew,
-};
+use dlock_wire::request::{MRenew, MultiOp, Op, Release, Renew, SemOp, SemRelease, SemRenew};
 use redis::Cmd;
 
 use crate::base::clock::millis;
@@ -17,7 +15,7 @@ use crate::base::target::Family;
 #[derive(Debug, Clone)]
 pub(crate) enum HoldRef {
     Lock { family: Family, key: Arc<[u8]>, owner: Arc<[u8]>, token: u64 },
-    Permit { key: Arc<[u8]>, permit: PermitId },
+    Permit { key: Arc<[u8]>, owner: Arc<[u8]>, permit: PermitId },
     Multi { keys: Arc<[Vec<u8>]>, owner: Arc<[u8]>, tokens: Vec<u64> },
 }
 
@@ -30,13 +28,13 @@ impl HoldRef {
             Self::Lock { family, key, owner, token } => {
                 family.renew(Renew { key, owner, lease_ms, token: Some(*token), bind_ms })
             }
-            Self::Permit { key, permit } => {
+            Self::Permit { key, permit, .. } => {
                 let renew = SemRenew { key, permit: *permit, lease_ms, bind_ms };
                 command(Op::Sem(SemOp::Renew(renew)))
             }
             Self::Multi { keys, owner, .. } => {
                 let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-                let renew = MRenew { keys: &keys, owner, lease_ms };
+                let renew = MRenew { keys: &keys, owner, lease_ms, bind_ms };
                 command(Op::Multi(MultiOp::Renew(renew)))
             }
         }
@@ -61,35 +59,28 @@ impl HoldRef {
         }
     }
 
-    /// The request that releases a part; all copies of it carry `reqid`. `done`: tell observers of a lock that the work
-    /// under it is done. None: several locks, which are released part by part.
-    pub(crate) fn release(&self, reqid: Option<&[u8]>, done: bool) -> Option<Cmd> {
+    /// The request that releases a part, which the acquire with that id took. `done`: tell observers of a lock that the
+    /// work under it is done. None: several locks, which are released part by part.
+    pub(crate) fn release(&self, reqid: &[u8], done: bool) -> Option<Cmd> {
+        let reqid = Some(reqid);
         match self {
             Self::Lock { family, key, owner, token } => {
                 let token = Some(*token);
-                Some(family.release(Release { key, owner, all: false, token, reqid, done }))
+                Some(family.release(Release { reqid, done, token, ..Release::new(key, owner) }))
             }
-            Self::Permit { key, permit } => {
-                let release = SemRelease { key, permit: *permit, reqid };
+            Self::Permit { key, owner, .. } => {
+                let release = SemRelease { reqid, ..SemRelease::new(key, owner) };
                 Some(command(Op::Sem(SemOp::Release(release))))
             }
             Self::Multi { .. } => None,
         }
     }
 
-    /// The request that tells, by an error, that a part is gone, and changes nothing; None if there is no such request.
-    pub(crate) fn check(&self) -> Option<Cmd> {
-        let Self::Lock { family, key, token, .. } = self else { return None };
-        Some(family.check(Check { key, token: *token }))
-    }
-
     /// Its names in messages.
     pub(crate) fn names(&self) -> Vec<Box<[u8]>> {
         match self {
-            Self::Lock { key, token, .. } => {
-                vec![hold_name(token.to_string().as_bytes(), key)]
-            }
-            Self::Permit { key, permit } => vec![hold_name(&permit::text(permit), key)],
+            Self::Lock { key, token, .. } => vec![hold_name(token.to_string().as_bytes(), key)],
+            Self::Permit { key, permit, .. } => vec![hold_name(&permit::text(permit), key)],
             Self::Multi { keys, tokens, .. } => {
                 let names = keys.iter().zip(tokens);
                 names.map(|(key, token)| hold_name(token.to_string().as_bytes(), key)).collect()
@@ -105,12 +96,11 @@ impl HoldRef {
         }
     }
 
-    /// The owner; permits have none.
+    /// The owner.
     pub(crate) fn owner(&self) -> &[u8] {
-        match self {
-            Self::Lock { owner, .. } | Self::Multi { owner, .. } => owner,
-            Self::Permit { .. } => &[],
-        }
+        let (Self::Lock { owner, .. } | Self::Permit { owner, .. } | Self::Multi { owner, .. }) =
+            self;
+        owner
     }
 
     /// The fencing token: of several locks, the first; of permits, 0.

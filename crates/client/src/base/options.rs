@@ -10,7 +10,7 @@ use crate::base::error::Error;
 use crate::base::replicas::Replicas;
 use crate::base::settings::{Settings, Wait, check_max_hold, check_renewed, lease_ms};
 
-/// A shorter time than probes and margins need is over at once.
+/// A shorter time than renewals and margins need is over at once.
 const BIND_MIN: Duration = Duration::from_millis(20);
 
 /// The options that locks, semaphores and several locks share.
@@ -47,8 +47,8 @@ impl Options {
         if self.bind.is_some_and(|bind| millis(bind) > BIND_MAX_MS) {
             return Err(Error::invalid("bind must be at most 365 days"));
         }
-        if self.bind.is_some_and(|bind| !bind.is_zero() && bind < BIND_MIN) {
-            return Err(Error::invalid("bind must be 0, or at least 20 ms"));
+        if self.bind.is_some_and(|bind| bind < BIND_MIN) {
+            return Err(Error::invalid("bind must be at least 20 ms"));
         }
         if let Some(replicas) = self.replicas {
             if replicas.wanted == 0 {

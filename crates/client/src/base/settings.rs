@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_wire::names::{CLAIM_MIN_MS, LEASE_MAX_MS, QUEUE_MAX_MS};
+use dlock_wire::names::{LEASE_MAX_MS, QUEUE_MAX_MS};
 
 use crate::base::clock::millis;
 use crate::base::error::Error;
@@ -82,11 +82,6 @@ impl Settings {
             return Err(Error::invalid("dedicated_connections must be at least 1"));
         }
         Ok(())
-    }
-
-    /// How long a grant that a message announced lasts at least, counted from the grant.
-    pub(crate) fn announced(&self) -> Duration {
-        self.queue.min(Duration::from_millis(CLAIM_MIN_MS))
     }
 
     pub(crate) fn queue_ms(&self) -> u64 {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use dlock_wire::names::{KEYS_MAX, PERMITS_MAX};
 use dlock_wire::reply::{Kind, quote};
 use dlock_wire::request::{
-    Acquire, Cancel, Check, LockFamily, LockOp, LockRead, Mode, Op, Read, Release, Renew,
-    RwAcquire, RwOp, RwRead, RwRelease, RwRenew,
+    Acquire, Check, LockFamily, LockOp, LockRead, Mode, Op, Read, Release, Renew, RwAcquire, RwOp,
+    RwRead, RwRelease, RwRenew,
 };
 use redis::Cmd;
 
@@ -145,10 +145,6 @@ impl Family {
 
     pub(crate) fn release(self, release: Release<'_>) -> Cmd {
         self.command(LockOp::Release(release), |mode| RwOp::Release(RwRelease { release, mode }))
-    }
-
-    pub(crate) fn cancel(self, cancel: Cancel<'_>) -> Cmd {
-        self.command(LockOp::Cancel(cancel), |_| RwOp::Cancel(cancel))
     }
 
     pub(crate) fn check(self, check: Check<'_>) -> Cmd {

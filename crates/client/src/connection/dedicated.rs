@@ -8,7 +8,7 @@ use dlock_wire::reply::ErrorCode;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::base::back_off::BackOff;
 use crate::base::command::{Draft, redirect};
@@ -53,7 +53,7 @@ impl<'a> BlockedCalls<'a> {
 
     /// Ok: the call is to be tried again; the pause before that is over.
     pub(crate) async fn after(&mut self, error: Error) -> Result<(), Error> {
-        let passing = error.kind() == ErrorKind::Unavailable;
+        let passing = error.passes();
         let give_up = *self.give_up.get_or_insert_with(|| {
             let until = self.routes.ctx.retry_until();
             if let Deadline::At(end) = self.deadline { end.min(until) } else { until }
@@ -198,14 +198,11 @@ impl Dedicated<'_> {
                 None => Err(Error::from_redis(error).of_a_cluster()),
             };
         }
-        if replies.iter().any(|reply| is_error(reply, ErrorCode::Unblocked))
-            && !self.is_alive().await
-        {
-            self.server.pool.clear();
-            return Err(Error::unavailable("the server became a replica"));
-        }
         if replies.iter().any(|reply| is_error(reply, ErrorCode::ReadOnly)) {
             self.server.link.report_read_only(self.generation);
+            self.server.pool.clear();
+        } else if replies.iter().any(|reply| is_error(reply, ErrorCode::Unblocked)) {
+            // Perhaps of a server that becomes a replica, and closes its connections.
             self.server.pool.clear();
         } else {
             self.server.pool.put_back(self.generation, self.connection);
@@ -223,14 +220,6 @@ impl Dedicated<'_> {
         let answer = answered(self.routes, &self.server, self.generation, block_ms, answer).await;
         // What became of this connection became of those at rest, too.
         answer.inspect_err(|_| self.server.pool.clear())
-    }
-
-    /// Whether the connection is still open. A server that becomes a replica says `UNBLOCKED` as an operator does, and
-    /// then closes the connection.
-    async fn is_alive(&mut self) -> bool {
-        let ping = redis::cmd("PING");
-        let answer = self.connection.send_packed_command(&ping);
-        matches!(timeout(self.routes.ctx.settings.response_timeout, answer).await, Ok(Ok(_)))
     }
 
     /// The slot is on its way: asks where it goes to.

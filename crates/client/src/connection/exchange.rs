@@ -13,9 +13,8 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::base::back_off::BackOff;
 use crate::base::clock::Moment;
-use crate::base::command::{Draft, command, redirect, refuses_writes};
+use crate::base::command::{Draft, command, redirect};
 use crate::base::error::{Error, ErrorKind};
-use crate::base::pulse::Pulse;
 use crate::base::replicas::{Confirmed, Replicas};
 use crate::connection::link::live::Live;
 use crate::connection::route::{Routes, Server};
@@ -26,34 +25,30 @@ const PAUSES: BackOff = BackOff::new(Duration::from_millis(2), Duration::from_mi
 /// slots.
 const NODE_WITHIN: Duration = Duration::from_millis(500);
 
-/// When and where a request was sent.
-#[derive(Debug, Clone)]
-pub(crate) struct Sent {
-    pub(crate) at: Moment,
-    /// The shared connection that was up.
-    pub(crate) over: Option<Arc<Pulse>>,
+/// When a copy of a request was sent, and over which shared connection.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    at: Moment,
+    generation: u64,
 }
 
 impl Sent {
     fn now_over(live: &Live) -> Self {
-        Self { at: Moment::now(), over: Some(live.pulse.clone()) }
-    }
-
-    /// Number of the connection; 0: none.
-    pub(crate) fn generation(&self) -> u64 {
-        self.over.as_ref().map_or(0, |over| over.generation)
+        Self { at: Moment::now(), generation: live.generation }
     }
 }
 
 /// What the server answered to a request.
 pub(crate) struct Reply {
     pub(crate) value: Value,
-    /// The first copy that the server may have carried out. The wait for a connection came before it.
-    pub(crate) sent: Sent,
+    /// When the copy was sent that was answered.
+    pub(crate) sent: Moment,
+    /// When the first copy was sent that the server may have carried out.
+    pub(crate) first: Moment,
+    /// Over which shared connection it was answered.
+    pub(crate) generation: u64,
     /// An earlier copy of the request got no answer: the server may have carried that one out.
     pub(crate) repeated: bool,
-    /// Another node answered than the one that has the slot (ASK): what is bound, is bound to a connection to that one.
-    pub(crate) asked: bool,
 }
 
 /// One request, and until when it is tried.
@@ -76,6 +71,17 @@ enum TryFailure {
     Elsewhere(Error),
 }
 
+impl TryFailure {
+    /// The server answered so. After a quarantine the caller decides: there are places to wait.
+    fn of(error: Error) -> Self {
+        if error.passes() && error.kind() != ErrorKind::Quarantine {
+            Self::Passing(error)
+        } else {
+            Self::Final(error)
+        }
+    }
+}
+
 impl Routes {
     /// Asks the server that has `key`, for as long as requests without a timeout are tried.
     pub(crate) async fn call<'a>(
@@ -96,8 +102,7 @@ impl Routes {
         self.exchange(key, request, until).await.map(|answer| answer.value)
     }
 
-    /// As [`Routes::send`], for requests whose answer means something else when an earlier copy got none. An error
-    /// tells by [`Error::is_repeated`].
+    /// As [`Routes::send`], and when that was sent.
     pub(crate) async fn exchange<'a>(
         &self,
         key: &[u8],
@@ -124,50 +129,46 @@ impl Routes {
         let until = call.until;
         let mut pauses = PAUSES;
         let mut redirects = 0;
-        let mut unanswered = 0_u32;
-        // The first copy that may have been carried out.
-        let mut first: Option<Sent> = None;
+        // When the first copy was sent that may have been carried out.
+        let mut first: Option<Moment> = None;
         loop {
+            let repeated = first.is_some();
             if let Some(error) = self.ctx.gate.refusal() {
-                return Err(error.repeated(unanswered));
+                return Err(error.repeated(repeated));
             }
             let mut last = None;
             let tried = self.try_once(call, &mut last).await;
             let error = match tried {
-                Ok((value, asked)) => {
-                    let sent = first.or(last).unwrap_or(Sent { at: Moment::now(), over: None });
-                    return Ok(Reply { value, sent, repeated: unanswered > 0, asked });
+                Ok((value, Sent { at: sent, generation })) => {
+                    let first = first.unwrap_or(sent);
+                    return Ok(Reply { value, sent, first, generation, repeated });
                 }
-                Err(TryFailure::Final(error)) => {
-                    let over = first.or(last).map_or(0, |sent| sent.generation());
-                    return Err(error.repeated(unanswered).first_over(over));
-                }
+                Err(TryFailure::Final(error)) => return Err(error.repeated(repeated)),
                 // Two servers that name each other are not asked in a circle.
                 Err(TryFailure::Elsewhere(_)) if redirects < 2 && Instant::now() < until => {
                     redirects += 1;
                     continue;
                 }
                 Err(TryFailure::Unanswered(error)) => {
-                    unanswered += 1;
-                    first = first.or(last);
+                    first = first.or(last.map(|sent| sent.at));
                     error
                 }
                 Err(TryFailure::Passing(error) | TryFailure::Elsewhere(error)) => error,
             };
             if Instant::now() + pauses.next() >= until {
-                return Err(error.repeated(unanswered));
+                return Err(error.repeated(first.is_some()));
             }
             pauses.pause().await;
             redirects = 0;
         }
     }
 
-    /// The answer, and whether it came over ASK. `last` is when and where it was sent, if it was.
+    /// The answer, and to which copy. `last` is the one that was sent, if one was.
     async fn try_once(
         &self,
         call: Exchange<'_>,
         last: &mut Option<Sent>,
-    ) -> Result<(Value, bool), TryFailure> {
+    ) -> Result<(Value, Sent), TryFailure> {
         let until = call.until;
         let (server, mut live) = self.reach(call.key, until).await?;
         let channel = if call.draft.is_notified() {
@@ -176,22 +177,15 @@ impl Routes {
         } else {
             None
         };
-        let sent = last.insert(Sent::now_over(&live)).at;
+        let sent = *last.insert(Sent::now_over(&live));
         let answer_by = until.min(Instant::now() + self.ctx.settings.response_timeout);
         let answer = timeout_at(answer_by, pin!(self.answer(call.draft, &mut live, channel))).await;
         match answer {
             Ok(Ok(value)) => {
-                if live.pulse.is_refused() && call.draft.is_write() {
-                    live.pulse.wrote(sent);
-                } else {
-                    live.pulse.answered(sent);
-                }
-                Ok((value, false))
+                live.pulse.answered(sent.at);
+                Ok((value, sent))
             }
-            Ok(Err(error)) => {
-                let asked = Box::pin(self.after(error, call, &server, &live, last)).await;
-                asked.map(|value| (value, true))
-            }
+            Ok(Err(error)) => Box::pin(self.after(error, call, &server, &live, last)).await,
             Err(_) if answer_by < until => {
                 server.link.report_broken(live.generation);
                 Err(TryFailure::Unanswered(Error::unavailable("no answer in time")))
@@ -245,9 +239,10 @@ impl Routes {
             Err(error) => {
                 // A node that is gone may have been replaced; a refusal stays one.
                 let _ = Box::pin(self.refresh(until)).await;
-                Err(match error.kind() {
-                    ErrorKind::Unavailable => TryFailure::Passing(error),
-                    _ => TryFailure::Final(error),
+                Err(if error.ends_opening() {
+                    TryFailure::Final(error)
+                } else {
+                    TryFailure::Passing(error)
                 })
             }
         }
@@ -261,7 +256,7 @@ impl Routes {
         server: &Arc<Server>,
         live: &Live,
         last: &mut Option<Sent>,
-    ) -> Result<Value, TryFailure> {
+    ) -> Result<(Value, Sent), TryFailure> {
         let (until, generation) = (call.until, live.generation);
         let Some(code) = error.code().map(str::to_owned) else {
             server.link.report_broken(generation);
@@ -271,9 +266,6 @@ impl Routes {
                 _ => TryFailure::Final(error),
             });
         };
-        if refuses_writes(&error) {
-            self.write_refused(&live.pulse);
-        }
         let redirect = redirect(&error);
         let error = Error::from_redis(error);
         match (code.as_str(), redirect) {
@@ -298,8 +290,7 @@ impl Routes {
                 let _ = self.refresh(until).await;
                 Err(TryFailure::Passing(error))
             }
-            ("LOADING" | "TRYAGAIN" | "BUSY" | "MOVING", _) => Err(TryFailure::Passing(error)),
-            _ => Err(TryFailure::Final(error)),
+            _ => Err(TryFailure::of(error)),
         }
     }
 
@@ -309,11 +300,11 @@ impl Routes {
         to: &Server,
         call: Exchange<'_>,
         last: &mut Option<Sent>,
-    ) -> Result<Value, TryFailure> {
+    ) -> Result<(Value, Sent), TryFailure> {
         let until = call.until;
         let connect_by = until.min(Instant::now() + NODE_WITHIN);
         let mut live = to.link.live(connect_by).await.map_err(TryFailure::Passing)?;
-        *last = Some(Sent::now_over(&live));
+        let sent = *last.insert(Sent::now_over(&live));
         let mut both = redis::pipe();
         // For a slot that it does not have yet, it is not asked to take a subscription.
         let channel = live.settled_channel();
@@ -326,13 +317,13 @@ impl Routes {
             Ok(Err(error)) => Err(error),
             Err(_) => return Err(TryFailure::Unanswered(Error::unavailable("no answer in time"))),
         };
-        reply.map_err(|error| match error.code() {
-            Some("MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "LOADING" | "MOVING") => {
-                TryFailure::Passing(Error::from_redis(error))
+        match reply {
+            Ok(value) => Ok((value, sent)),
+            Err(error) if error.code().is_none() => {
+                Err(TryFailure::Unanswered(Error::from_redis(error)))
             }
-            None => TryFailure::Unanswered(Error::from_redis(error)),
-            Some(_) => TryFailure::Final(Error::from_redis(error)),
-        })
+            Err(error) => Err(TryFailure::of(Error::from_redis(error))),
+        }
     }
 
     /// Waits until replicas have what was written over shared connection `generation`, to the server that has `key`.

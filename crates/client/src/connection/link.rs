@@ -27,7 +27,6 @@ use self::rights::{check_rights, may_not_subscribe};
 use self::shard::{Before, Shard};
 use crate::base::back_off::BackOff;
 use crate::base::clock::Moment;
-use crate::base::command::refuses_writes;
 use crate::base::context::Context;
 use crate::base::error::hints::CONNECTING_TAKES_TOO_LONG;
 use crate::base::error::{Error, ErrorKind};
@@ -38,10 +37,6 @@ use crate::telemetry;
 const PAUSES: BackOff = BackOff::new(Duration::from_millis(5), Duration::from_millis(500));
 /// How often a connection on which nothing else happens is asked whether it is still there.
 const HEARTBEAT: Duration = Duration::from_secs(3);
-/// How often a connection is probed within the time for which holds are bound to it.
-const PROBES: u32 = 4;
-/// Not more often than that, however short a binding is.
-const PROBE_MIN: Duration = Duration::from_millis(5);
 /// Interval at which the client asks Sentinels for the primary. A primary that was replaced in order continues as if
 /// nothing had happened, for seconds.
 const ASK_SENTINELS: Duration = Duration::from_secs(1);
@@ -104,14 +99,8 @@ impl Link {
     /// Ends the connection, for good.
     pub(crate) fn close(&self) {
         self.supervisor.abort();
-        self.end(Some(Error::closed()));
-    }
-
-    fn end(&self, why: Option<Error>) {
         // The connection ends with its last handle.
-        if let State::Up(live) = self.shared.state.send_replace(State::Down(why)) {
-            self.shared.disconnected(&live);
-        }
+        self.shared.state.send_replace(State::Down(Some(Error::closed())));
     }
 
     /// The connection, as soon as there is one.
@@ -162,14 +151,9 @@ impl Link {
 
     /// Which of its connections is up; 0: none.
     pub(crate) fn generation(&self) -> u64 {
-        self.pulse().map_or(0, |pulse| pulse.generation)
-    }
-
-    /// The pulse of the connection that is up.
-    pub(crate) fn pulse(&self) -> Option<Arc<Pulse>> {
         match &*self.shared.state.borrow() {
-            State::Up(live) => Some(live.pulse.clone()),
-            State::Down(_) => None,
+            State::Up(live) => live.generation,
+            State::Down(_) => 0,
         }
     }
 
@@ -209,10 +193,7 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         self.supervisor.abort();
-        self.end(None);
-        // Nothing reconnects here. A later link to the same server may be up, and the holds that it has bound are
-        // shortened now.
-        self.shared.events.renew_now();
+        self.shared.state.send_replace(State::Down(None));
     }
 }
 
@@ -235,23 +216,16 @@ impl Shared {
                     self.state.send_replace(State::Down(Some(Error::unavailable(
                         "the connection to the server is lost",
                     ))));
-                    self.disconnected(&live);
                 }
                 Err(error) => {
                     let error = error.at(&self.name);
                     telemetry::not_connected(&self.name, &error, !was_down);
                     was_down = true;
                     self.state.send_replace(State::Down(Some(error)));
-                    // Several attempts within the time that bound holds have left.
-                    let probe_every = *self.events.probe_every().borrow();
-                    pauses.pause_within(probe_every.map_or(Duration::MAX, |every| every / 2)).await;
+                    pauses.pause().await;
                 }
             }
         }
-    }
-
-    fn disconnected(&self, lost: &Live) {
-        self.events.disconnected(&self.name, &lost.pulse);
     }
 
     fn report_broken(&self, generation: u64) {
@@ -288,7 +262,7 @@ impl Shared {
             check_rights(&mut connection).await?;
             self.may_work.store(true, Ordering::Relaxed);
         }
-        let (pulse, confirmations) = (Pulse::new(generation, sent), Arc::default());
+        let (pulse, confirmations) = (Pulse::new(sent), Arc::default());
         let live = Live { connection, generation, dialer, pulse, shard, confirmations };
         if let Some(shard) = &live.shard
             && let Some(channel) = shard.before()
@@ -332,47 +306,22 @@ impl Shared {
     }
 
     /// Returns when the server does not answer a PING, sent when the registry needs the connection and nothing else was
-    /// answered for a while. While holds are bound to it, this one PING is for all of them.
+    /// answered for a while.
     async fn silent(&self, mut live: Live) {
-        let mut probe_every = self.events.probe_every();
-        let pulse = live.pulse.clone();
-        // The last answer, whether or not it counts.
-        let mut asked = pulse.alive();
         loop {
-            let probe = *probe_every.borrow_and_update();
-            let every = probe.unwrap_or(HEARTBEAT);
-            let quiet_for = || Moment::now().since(pulse.alive().max(asked));
-            let pause = probe.map_or(HEARTBEAT, |every| every.saturating_sub(quiet_for()));
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                Ok(()) = probe_every.changed() => continue,
-            }
-            if !self.events.needs_heartbeat() || quiet_for() < every {
+            tokio::time::sleep(HEARTBEAT).await;
+            let quiet_for = Moment::now().since(live.pulse.alive());
+            if !self.events.needs_heartbeat() || quiet_for < HEARTBEAT {
                 continue;
             }
-            let limit = self.ctx.settings.response_timeout;
-            // Half of the shortest binding: so some time is left to bind the holds to another connection.
-            let limit = probe.map_or(limit, |every| limit.min(every * PROBES / 2));
-            let sent = Moment::now();
-            let ping = redis::cmd("PING");
-            let Ok(Ok(reply)) = timeout(limit, live.send(&ping)).await else { return };
-            asked = sent;
-            match reply.extract_error() {
-                Err(error) if refuses_writes(&error) => {
-                    if pulse.refused(Moment::now()) {
-                        self.events.renew_now();
-                    }
-                }
-                _ => pulse.answered(sent),
+            let (sent, ping) = (Moment::now(), redis::cmd("PING"));
+            let answer = timeout(self.ctx.settings.response_timeout, live.send(&ping)).await;
+            if !matches!(answer, Ok(Ok(_))) {
+                return;
             }
+            live.pulse.answered(sent);
         }
     }
-}
-
-/// How often a connection is probed while the shortest binding to it is `bind`; None: the heartbeat will do.
-pub(crate) fn probe_every(bind: Duration) -> Option<Duration> {
-    let every = (bind / PROBES).max(PROBE_MIN);
-    (every < HEARTBEAT).then_some(every)
 }
 
 /// Whether the server knows our commands. One that does not let its user ask is believed to.

@@ -12,11 +12,9 @@ use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
 
 use self::slots::ClusterSlots;
-use crate::base::clock::Moment;
 use crate::base::command::NodeAddress;
 use crate::base::context::Context;
 use crate::base::error::{Error, ErrorKind};
-use crate::base::pulse::Pulse;
 use crate::base::slot::Slot;
 use crate::base::url::Endpoints;
 use crate::connection::link::Link;
@@ -25,7 +23,6 @@ use crate::connection::link::opener::Opener;
 #[cfg(feature = "sentinel")]
 use crate::connection::link::opener::lookup;
 use crate::connection::link::pool::Pool;
-use crate::state::tracked::TrackedHold;
 use crate::telemetry;
 
 /// How long one node is asked about the slots before the next one is.
@@ -71,13 +68,6 @@ struct Slots {
     others: Vec<(String, ConnectionAddr)>,
     /// Counts the times that all of them were learnt.
     version: u64,
-}
-
-/// A hold whose slot has moved away from the connection that it is bound to.
-struct Unbound {
-    hold: Arc<TrackedHold>,
-    /// The connection was alive then.
-    alive: Moment,
 }
 
 impl Routes {
@@ -149,23 +139,6 @@ impl Routes {
         }
     }
 
-    /// The pulse of the shared connection to the server of `key` that is up.
-    pub(crate) fn pulse(&self, key: &[u8]) -> Option<Arc<Pulse>> {
-        self.server_of(key)?.link.pulse()
-    }
-
-    /// Which shared connection to the server of `key` is up; 0: none.
-    pub(crate) fn connection(&self, key: &[u8]) -> u64 {
-        self.pulse(key).map_or(0, |pulse| pulse.generation)
-    }
-
-    /// The server behind that connection refuses to write. The watchdog asks whether that is so for the holds.
-    pub(crate) fn write_refused(&self, pulse: &Pulse) {
-        if pulse.refused(Moment::now()) {
-            self.events.renew_now();
-        }
-    }
-
     /// Ends every connection, for good. The gate is shut.
     pub(crate) fn close(&self) {
         let servers = match &self.routing {
@@ -191,36 +164,11 @@ impl Routes {
     pub(crate) fn moved(&self, key: &[u8], to: &Arc<Server>) {
         if let Routing::Cluster { slots, .. } = &self.routing {
             let slot = Slot::for_key(key);
-            let unbound = self.unbound_by(|other| (*other == slot).then_some(to));
             let old_owner = write(slots).owners.insert(slot, to.clone());
             // Not under the lock, as in `learn_from`.
             drop(old_owner);
-            self.learnt(unbound);
+            self.learnt.send_modify(|count| *count += 1);
         }
-    }
-
-    /// Holds that are bound to a connection to a server whose slots have moved to another one: the new server has
-    /// shortened them.
-    fn unbound_by<'a>(&self, owner: impl Fn(&Slot) -> Option<&'a Arc<Server>>) -> Vec<Unbound> {
-        let left = |hold: Arc<TrackedHold>| {
-            let before = self.server_of(hold.key())?;
-            let now = owner(&Slot::for_key(hold.key()))?;
-            let alive = hold.state().alive();
-            (!Arc::ptr_eq(&before, now)).then_some(Unbound { hold, alive })
-        };
-        self.events.bound().into_iter().filter_map(left).collect()
-    }
-
-    /// Reports that slots have moved, and unbinds holds whose slots have.
-    fn learnt(&self, unbound: Vec<Unbound>) {
-        self.learnt.send_modify(|count| *count += 1);
-        if unbound.is_empty() {
-            return;
-        }
-        for Unbound { hold, alive } in unbound {
-            self.events.unbind(&hold, alive);
-        }
-        self.events.renew_now();
     }
 
     /// Returns when the key is not that server's any more.
@@ -287,7 +235,6 @@ impl Routes {
             owners.extend(slots.map(|slot| (slot, owner.clone())));
             named.push(owner.name.clone());
         }
-        let unbound = self.unbound_by(|slot| owners.get(slot));
         let mut slots = write(slots);
         telemetry::slots_moved(&server.name, || moved(&slots.owners, &owners));
         let old_owners = std::mem::replace(&mut slots.owners, owners);
@@ -300,9 +247,9 @@ impl Routes {
         let is_kept = |name: &String| named.contains(name) || *name == server.name;
         let gone: Vec<_> = slots.servers.extract_if(|name, _| !is_kept(name)).collect();
         drop(slots);
-        // Not under the lock: a connection that ends unbinds holds, by their slots.
+        // Not under the lock: connections end.
         drop((old_owners, gone));
-        self.learnt(unbound);
+        self.learnt.send_modify(|count| *count += 1);
         Ok(())
     }
 

@@ -70,12 +70,12 @@ impl Client {
     }
 }
 
-/// Rolls acquires back, releases holds, and ends the connections.
+/// Gives acquires up, releases holds, and ends the connections.
 async fn release_all(core: Arc<Core>) {
     let limit = Instant::now() + core.ctx.settings.response_timeout;
     let gate = &core.ctx.gate;
     for request in core.registry.waiters.requests() {
-        request.roll_back();
+        request.give_up();
     }
     for tracked in core.registry.holds.unreleased() {
         let hold = Hold::new(core.clone(), tracked);

@@ -13,7 +13,7 @@ use crate::base::back_off::BackOff;
 use crate::base::context::Context;
 #[cfg(feature = "testing")]
 use crate::base::dialer::Dial;
-use crate::base::error::{Error, ErrorKind};
+use crate::base::error::Error;
 use crate::base::flight::Flights;
 use crate::base::settings::{Settings, Wait};
 use crate::base::tls;
@@ -120,18 +120,18 @@ settings! {
     /// ([`Lock::max_hold`](crate::Lock::max_hold)), 1 ms to 365 days. Default None: as long as its guard lives.
     max_hold: Option<Duration>,
 
-    /// How long a place in the queue outlives its connection, and how long a grant that was announced stays ready (at
-    /// most `dlock.claim-ms` of the server), 100 ms to 1 day, default 10 s. Waiting tasks ask again every half of it; a
-    /// process that dies while it waits holds the queue up by as much, once.
+    /// How long a place in the queue outlives its connection, and the longest lease of what a waiting task is granted
+    /// until the watchdog renews it, 100 ms to 1 day, default 10 s. Waiting tasks ask again every half of it; a process
+    /// that dies while it waits holds the queue up by as much, once.
     queue: Duration,
 
     /// How long setting up a connection may take, 1 ms to 365 days, default 3 s.
     connect_timeout: Duration,
 
     /// How long [`connect`](Self::connect) waits for a server that is not there yet, at most 365 days, default 0: it
-    /// tries once. It tries again after errors of kind [`Unavailable`](crate::ErrorKind::Unavailable), such as a
-    /// refused connection, an unknown host name or a server that loads its data. The last attempt may end one
-    /// [`connect_timeout`](Self::connect_timeout) later. Other errors end it at once.
+    /// tries once. It tries again after any error but those of kind [`Refused`](crate::ErrorKind::Refused) and
+    /// [`NoModule`](crate::ErrorKind::NoModule). The last attempt may end one
+    /// [`connect_timeout`](Self::connect_timeout) later.
     connect_retry_for: Duration,
 
     /// How long the answer to a request that does not wait may take, 1 ms to 365 days, default 3 s. After that the
@@ -238,14 +238,13 @@ impl ClientBuilder {
         let mut pauses = PAUSES;
         let routes = loop {
             match Routes::connect(endpoints.clone(), ctx.clone(), registry.clone()).await {
-                Err(error) if error.kind() == ErrorKind::Unavailable && Instant::now() < until => {
+                Err(error) if !error.ends_opening() && Instant::now() < until => {
                     pauses.pause_within(until.saturating_duration_since(Instant::now())).await;
                 }
                 done => break done.map_err(|error| error.of_port(has_tls))?,
             }
         };
         let routes = Arc::new(routes);
-        registry.set_routes(&routes);
         let core = Arc::new(Core { ctx, registry, routes, flights: Flights::default() });
         watchdog::start(&core);
         Ok(Client::from_core(core))

@@ -145,11 +145,11 @@ impl Election {
 
     /// As [`campaign`](Self::campaign), but begins again after errors that may pass.
     pub(crate) async fn campaign_through_outages(&self) -> Result<Leadership, Error> {
-        use ErrorKind::{Busy, Replicas, Unavailable};
+        use ErrorKind::{Busy, Replicas};
         let mut pauses = PAUSES;
         loop {
             match self.campaign().await {
-                Err(error) if matches!(error.kind(), Unavailable | Busy | Replicas { .. }) => {
+                Err(error) if error.passes() || matches!(error.kind(), Busy | Replicas { .. }) => {
                     pauses.pause().await;
                 }
                 done => return done,

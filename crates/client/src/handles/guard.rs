@@ -30,7 +30,7 @@ macro_rules! guard {
             ///
             /// # Errors
             ///
-            /// [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown) if it does not know that any more.
+            /// [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown) if it does not know the hold any more.
             /// [`Unavailable`](crate::ErrorKind::Unavailable) if no server answered; the hold then ends with its lease.
             ///
             /// # Cancel safety
@@ -40,7 +40,8 @@ macro_rules! guard {
                 self.held.as_hold().release().await
             }
 
-            /// Sets the end of the lease, 1 ms to 365 days from now; it may be sooner or later than before.
+            /// Extends the hold so that it lasts for this time from now, 1 ms to 365 days. One that lasts longer
+            /// already is not shortened.
             ///
             /// # Errors
             ///
@@ -48,7 +49,7 @@ macro_rules! guard {
             ///
             /// # Cancel safety
             ///
-            /// Dropping this future does not recall the request. The hold counts for the shorter of both leases then.
+            /// Dropping this future does not recall the request.
             pub async fn renew(&self, lease: Duration) -> Result<(), Error> {
                 lease_ms(lease)?;
                 self.held.as_hold().renew(lease).await

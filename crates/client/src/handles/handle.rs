@@ -56,13 +56,12 @@ macro_rules! handle {
             }
 
             /// Binds the hold to the client's connection: when that is lost, the server shortens the lease to this
-            /// time: 0, or 20 ms to 365 days (else [`Invalid`](crate::ErrorKind::Invalid)). Leave enough time to
-            /// reconnect: the client then binds its holds again. The client counts from when it sent the last request
-            /// that the server answered over the connection: the hold is lost here before the server can free it,
-            /// whatever happened to the connection. To know that it is alive, the client probes it four times in this
-            /// time. With 0, the server ends the hold with the connection, before the client can know.
+            /// time, 20 ms to 365 days (else [`Invalid`](crate::ErrorKind::Invalid)). Leave enough time to reconnect:
+            /// the client then binds its holds again. The hold is certain for this time only, from when the last
+            /// request about it was sent that the server answered: it is lost here before the server can free it,
+            /// whatever happened to the connection. So the client renews it every third of this time.
             ///
-            /// Guards of one named owner share its hold, so they are all bound as soon as one of them is.
+            /// Guards of one named owner share its hold, which is bound while all of them are.
             #[must_use]
             pub fn bind(mut self, rest: std::time::Duration) -> Self {
                 self.handle.options.bind = Some(rest);
@@ -93,7 +92,7 @@ macro_rules! handle {
             ///
             /// As [`try_acquire`](Self::try_acquire), and [`Deadlock`](crate::ErrorKind::Deadlock),
             /// [`Limit`](crate::ErrorKind::Limit) (too many wait), [`Busy`](crate::ErrorKind::Busy) (no dedicated
-            /// connection is free to wait on), [`Unblocked`](crate::ErrorKind::Unblocked).
+            /// connection is free to wait on), [`Stopped`](crate::ErrorKind::Stopped).
             ///
             /// # Cancel safety
             ///

@@ -1,14 +1,13 @@
 //! Releases of a hold.
 
+use redis::Value;
 use tokio::time::Instant;
 
 use super::{Hold, for_each};
-use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::hold_ref::HoldRef;
 use crate::base::lost::{Lost, Released};
-use crate::base::reply::read;
-use crate::state::hold_state::{ReleaseReply, Verdict};
+use crate::state::hold_state::Verdict;
 use crate::telemetry;
 
 impl Hold {
@@ -36,7 +35,7 @@ impl Hold {
         }
     }
 
-    /// Sends the release in the background. One that was sent before has the same request id.
+    /// Sends the release in the background, perhaps again.
     fn send_release_later(self) {
         let cleanup = self.core.ctx.gate.cleanup();
         self.core.ctx.runtime.clone().spawn(async move {
@@ -59,42 +58,58 @@ impl Hold {
         let (mut left, mut reason, mut gone, mut unknown, mut failed) =
             (0, None, Vec::new(), Vec::new(), None);
         for (reply, key) in replies.into_iter().zip(hold.keys()) {
-            match reply {
-                Ok((Verdict::Released, n)) => left += n,
-                Ok((Verdict::Lost(how), _)) => {
+            let (answer, n) = match reply {
+                Ok(answer) => answer,
+                Err(error) => {
+                    failed = failed.or(Some(error));
+                    continue;
+                }
+            };
+            match answer {
+                Verdict::Released => left += n,
+                Verdict::Lost(how) => {
                     reason = Some(how);
                     gone.push(key);
                 }
-                Ok((Verdict::Unknown, _)) => unknown.push(key),
-                Err(error) => failed = failed.or(Some(error)),
+                Verdict::Unknown => unknown.push(key),
             }
         }
-        match (reason, failed, hold) {
-            (Some(reason), ..) => Ok(Released::Gone { reason, keys: gone }),
+        // A loss that was told stays one, whatever the parts say now.
+        let told = self.tracked.state().lost();
+        if let Some(reason) = told.or(reason) {
+            let keys = if told.is_some() { self.tracked.lost_keys() } else { gone };
+            return Ok(Released::Gone { reason, keys });
+        }
+        match (failed, hold) {
             _ if !unknown.is_empty() => Err(Error::release_unknown().of_keys(unknown)),
-            (None, Some(error), _) => Err(error),
-            (None, None, HoldRef::Permit { .. }) => Ok(Released::Available(left)),
-            (None, None, _) => Ok(Released::Remaining(left.unsigned_abs())),
+            (Some(error), _) => Err(error),
+            (None, HoldRef::Permit { .. }) => Ok(Released::Available(left)),
+            (None, _) => Ok(Released::Remaining(left.unsigned_abs())),
         }
     }
 
     /// Releases one part: what that found, and what the server counts afterwards.
     async fn release_part(&self, part: &HoldRef, until: Instant) -> Result<(Verdict, i64), Error> {
-        let id = Some(self.tracked.release_id());
-        let Some(request) = part.release(id, self.tracked.is_done()) else {
+        let Some(request) = part.release(self.tracked.reqid(), self.tracked.is_done()) else {
             return Err(Error::invalid("several locks are released one by one"));
         };
-        let up = self.core.routes.connection(part.key());
-        let (reply, left) = match self.core.routes.exchange(part.key(), &request, until).await {
-            Ok(reply) => (ReleaseReply::Released, read(reply.value)?),
-            Err(error) => (ReleaseReply::of(&error, up).ok_or(error)?, 0),
+        let (answer, left) = match self.core.routes.send(part.key(), &request, until).await {
+            Ok(Value::Int(left)) => (Verdict::Released, left),
+            Ok(_) => (Verdict::Unknown, 0),
+            Err(error) => match error.kind() {
+                ErrorKind::Lost { reason, .. } => (Verdict::Lost(reason), 0),
+                ErrorKind::ReleaseUnknown
+                | ErrorKind::NotHeld
+                | ErrorKind::Spent
+                | ErrorKind::WrongType => (Verdict::Unknown, 0),
+                _ => return Err(error),
+            },
         };
-        let state = self.tracked.state();
-        Ok((state.released(Moment::now(), state.alive(), reply), left))
+        Ok((self.tracked.state().released(answer), left))
     }
 }
 
-/// Goes on with a release that no task waits for any more: with the same request id, so it counts once.
+/// Goes on with a release that no task waits for any more. Its copies count once.
 struct InBackground(Option<Hold>);
 
 impl Drop for InBackground {

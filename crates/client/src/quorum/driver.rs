@@ -17,9 +17,9 @@ use crate::base::clock::{Moment, millis, sleep_until};
 use crate::base::command::command;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::gate::Counted;
+use crate::base::lost::Lost;
 use crate::base::reply::read_or_null;
 use crate::registry::Core;
-use crate::state::hold_state::ReleaseReply;
 
 /// What keeps the lock alive.
 #[derive(Debug, Clone, Copy)]
@@ -275,9 +275,8 @@ impl Driver {
         if call.request == QuorumRequest::End {
             self.view.send_modify(|view| match answer {
                 Ok(Answer::Token(_)) => view.tally.released += 1,
-                Ok(Answer::No) if Moment::now() < view.until => view.tally.gone += 1,
-                // The lease may have ended while the release was on its way, after the work.
-                Ok(Answer::No | Answer::Unknown) => view.tally.unknown += 1,
+                Ok(Answer::No) => view.tally.gone += 1,
+                Ok(Answer::Unknown) => view.tally.unknown += 1,
                 Err(_) => {}
             });
         }
@@ -360,12 +359,12 @@ impl Requests {
         }
         let (key, owner) = (&*self.key, self.owner.as_bytes());
         let lease_ms = Some(millis(self.terms.lease));
-        let (up, release_id) = (core.routes.connection(key), crate::base::random::name());
+        let reqid = Some(reqid.as_bytes());
         let (op, within) = match call.request {
             QuorumRequest::Acquire => {
                 let mut acquire = Acquire::new(key, owner);
                 acquire.lease_ms = lease_ms;
-                acquire.reqid = Some(reqid.as_bytes());
+                acquire.reqid = reqid;
                 acquire.label = self.label.as_deref();
                 (LockOp::Acquire(acquire), self.terms.timeout)
             }
@@ -379,11 +378,7 @@ impl Requests {
             QuorumRequest::Release | QuorumRequest::End => {
                 // After a lease there is nothing left to release.
                 let within = self.terms.lease.min(core.ctx.settings.retry_for);
-                // A late ACQUIRE may come between two copies of a release of what was not wanted: each releases then.
-                let reqid = (call.request == QuorumRequest::End).then_some(&*release_id);
-                let reqid = reqid.map(str::as_bytes);
-                let release = Release { all: true, reqid, ..Release::new(key, owner) };
-                (LockOp::Release(release), within)
+                (LockOp::Release(Release { reqid, ..Release::new(key, owner) }), within)
             }
         };
         let until = Instant::now() + within;
@@ -391,21 +386,16 @@ impl Requests {
         let reply = core.routes.send(key, request, until).await;
         match reply {
             Ok(reply) => Ok(read_or_null(reply)?.map_or(Answer::No, Answer::Token)),
-            Err(error) if call.request == QuorumRequest::End => {
-                match ReleaseReply::of(&error, up).ok_or(error)? {
-                    ReleaseReply::Gone(_) => Ok(Answer::No),
-                    ReleaseReply::Released | ReleaseReply::Forgotten => Ok(Answer::Unknown),
-                }
-            }
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::NotHeld | ErrorKind::Quarantine | ErrorKind::Diverged
-                ) =>
-            {
-                Ok(Answer::No)
-            }
-            Err(error) => Err(error),
+            Err(error) => match error.kind() {
+                // A lease that ended after the work covered it.
+                ErrorKind::Lost { reason: Lost::Expired, .. } => Ok(Answer::Token(0)),
+                ErrorKind::Lost { .. }
+                | ErrorKind::NotHeld
+                | ErrorKind::Quarantine
+                | ErrorKind::Diverged => Ok(Answer::No),
+                ErrorKind::ReleaseUnknown => Ok(Answer::Unknown),
+                _ => Err(error),
+            },
         }
     }
 }

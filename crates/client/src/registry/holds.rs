@@ -1,25 +1,20 @@
 //! The holds of one client: by name, by deadline, and all that are not released.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, hash_map};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use crate::base::clock::Moment;
-use crate::base::hold_ref::{HoldRef, hold_name};
-use crate::connection::link::probe_every;
+use crate::base::hold_ref::hold_name;
 use crate::state::hold_state::Change;
-use crate::state::tracked::{State, TimerKey, TrackedHold};
+use crate::state::tracked::{TimerKey, TrackedHold};
 
 #[derive(Default)]
 pub(crate) struct HoldTable {
     tables: Mutex<Tables>,
     /// The first deadline is earlier than the last [`HoldTable::due`] said.
     pub(crate) earlier: Notify,
-    /// How often connections are probed, for the shortest binding.
-    pub(super) probe_every: watch::Sender<Option<Duration>>,
 }
 
 /// What [`HoldTable::due`] found.
@@ -38,8 +33,6 @@ struct Tables {
     /// Every hold whose release has not begun, also those that are lost; by the number of its timer.
     unreleased: BTreeMap<u64, Weak<TrackedHold>>,
     added: u64,
-    /// The times for which those with a deadline are bound to a connection, and how many are.
-    bound: BTreeMap<Duration, usize>,
     /// When [`HoldTable::due`] will be called, at the latest; None: at once. It stays when its hold is released: else
     /// the task would be woken again for each hold that is released at once.
     next_due: Option<Moment>,
@@ -58,44 +51,8 @@ impl HoldTable {
         tables.added += 1;
         let number = tables.added;
         tables.unreleased.insert(number, Arc::downgrade(hold));
-        self.count_bound(&mut tables, None, hold.bind());
         let timer = TimerKey { deadline: hold.deadline(), number };
         self.set_timer(tables, hold, Arc::downgrade(hold), timer);
-    }
-
-    /// Applies a transition that changes the binding.
-    pub(super) fn rebind(
-        &self,
-        hold: &TrackedHold,
-        transition: impl FnOnce(&mut State) -> Change,
-    ) -> Change {
-        let mut tables = self.tables();
-        let before = hold.bind();
-        let change = transition(&mut hold.state());
-        if hold.timer().is_some_and(|timer| tables.by_deadline.contains_key(&timer)) {
-            self.count_bound(&mut tables, before, hold.bind());
-        }
-        change
-    }
-
-    /// The binding of a hold with a deadline was `before`, and is `now`.
-    fn count_bound(&self, tables: &mut Tables, before: Option<Duration>, now: Option<Duration>) {
-        if before == now {
-            return;
-        }
-        if let Some(now) = now {
-            *tables.bound.entry(now).or_default() += 1;
-        }
-        if let Some(Entry::Occupied(mut count)) = before.map(|before| tables.bound.entry(before)) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
-        // A hold that ends with its connection is not certain for any time after a probe.
-        let shortest = tables.bound.keys().find(|bind| !bind.is_zero());
-        let every = shortest.and_then(|bind| probe_every(*bind));
-        self.probe_every.send_if_modified(|known| std::mem::replace(known, every) != every);
     }
 
     fn set_timer(
@@ -125,8 +82,8 @@ impl HoldTable {
                 }
             }
         }
-        if hold.timer().and_then(|timer| tables.by_deadline.remove(&timer)).is_some() {
-            self.count_bound(&mut tables, hold.bind(), None);
+        if let Some(timer) = hold.timer() {
+            tables.by_deadline.remove(&timer);
         }
     }
 
@@ -143,16 +100,6 @@ impl HoldTable {
         self.tables().unreleased.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// The deadline of this hold is earlier than before.
-    pub(super) fn reset_timer(&self, hold: &TrackedHold) {
-        let mut tables = self.tables();
-        if let Some(old) = hold.timer()
-            && let Some(weak) = tables.by_deadline.remove(&old)
-        {
-            self.set_timer(tables, hold, weak, TimerKey { deadline: hold.deadline(), ..old });
-        }
-    }
-
     /// Takes the holds whose deadline has passed.
     pub(crate) fn due(&self, now: Moment) -> Due {
         let mut due = Vec::new();
@@ -164,16 +111,15 @@ impl HoldTable {
             let Some(hold) = weak.upgrade() else { continue };
             let (change, deadline) = {
                 let mut state = hold.state();
-                // Decided and noted at once: its connection may show that it is alive at any time.
+                // Decided and noted at once: a renewal may be answered at any time.
                 (state.expire(now), state.deadline())
             };
             if change == Change::Nothing && deadline > now {
-                // It was renewed since, or its connection is alive: that does not touch this map.
+                // It was renewed since: that does not touch this map.
                 let timer = TimerKey { deadline, ..timer };
                 hold.set_timer(timer);
                 tables.by_deadline.insert(timer, weak);
             } else {
-                self.count_bound(&mut tables, hold.bind(), None);
                 due.push((hold, change));
             }
         }
@@ -184,39 +130,11 @@ impl HoldTable {
         Due { holds: due, next }
     }
 
-    /// The guards of that hold of the server: they share token and lease.
-    pub(crate) fn sharing(&self, hold: &HoldRef) -> Vec<Arc<TrackedHold>> {
-        let names = hold.names();
-        let tables = self.tables();
-        let same = names.iter().filter_map(|name| tables.by_name.get(name)).flatten();
-        same.filter_map(Weak::upgrade).collect()
-    }
-
-    /// The other guards of the same hold of the server.
-    pub(crate) fn siblings(&self, hold: &TrackedHold) -> Vec<Arc<TrackedHold>> {
-        let mut same = self.sharing(&hold.hold_ref);
-        same.retain(|other| !std::ptr::eq(&raw const **other, hold));
-        same
-    }
-
     /// The holds that a message names.
     pub(super) fn named(&self, id: &[u8], key: &[u8]) -> Vec<Arc<TrackedHold>> {
         let tables = self.tables();
         let same = tables.by_name.get(&*hold_name(id, key));
         same.into_iter().flatten().filter_map(Weak::upgrade).collect()
-    }
-
-    /// Whether a hold is bound to a connection.
-    pub(super) fn has_bound(&self) -> bool {
-        !self.tables().bound.is_empty()
-    }
-
-    /// Every hold that is bound to a connection.
-    pub(super) fn bound(&self) -> Vec<Arc<TrackedHold>> {
-        if !self.has_bound() {
-            return Vec::new();
-        }
-        self.all().into_iter().filter(|hold| hold.bind().is_some()).collect()
     }
 
     /// Every hold that has not ended.
@@ -227,26 +145,24 @@ impl HoldTable {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::base::pulse::Pulse;
+    use crate::base::hold_ref::HoldRef;
     use crate::base::target::Family;
-    use crate::state::hold_state::LeaseTerms;
+    use crate::state::hold_state::{Asked, LeaseTerms};
 
     const SECOND: u64 = 1_000_000_000;
 
     fn add(table: &HoldTable, second: u64) -> Arc<TrackedHold> {
         let (key, owner) = (b"key"[..].into(), b"owner"[..].into());
         let hold_ref = HoldRef::Lock { family: Family::Lock, key, owner, token: second };
-        let terms = LeaseTerms {
-            lease: Duration::from_secs(30),
-            watched: true,
-            bind: None,
-            unclaimed: false,
-            ends_by: None,
-            own_name: true,
-        };
-        let at = |second| Moment::from_nanos(second * SECOND);
-        let hold = TrackedHold::new(hold_ref, terms, at(second), Pulse::new(1, at(0)), "r".into());
+        // The lease is longer: it ends at that second.
+        let ends_by = Some(Moment::from_nanos(second * SECOND));
+        let lease = Duration::from_mins(5);
+        let terms = LeaseTerms { lease, watched: true, bind: None, ends_by };
+        let granted = Asked { sent: Moment::from_nanos(0), lease };
+        let hold = TrackedHold::new(hold_ref, terms, granted, "r".into());
         table.add(&hold);
         hold
     }

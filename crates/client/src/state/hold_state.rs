@@ -2,14 +2,12 @@
 //!
 //! A pure state machine. Time is an argument, and nothing here sends, waits or locks. The promise behind every
 //! transition: while [`HoldState::lost`] and [`HoldState::has_ended`] deny it, no other client can have the hold by
-//! expiry or by the loss of a connection that this client knows of. Requests and replies may be delayed, lost or
-//! reordered. `crates/models` checks that for all interleavings up to a bound.
-
-pub(super) mod release;
+//! expiry or by the loss of a connection. Each answered request says that the hold lasts at least for its lease, or for
+//! its binding if that is shorter, from when it was sent, and nothing takes that back. So requests and replies may be
+//! delayed, lost, doubled or reordered. `crates/models` checks that for all interleavings up to a bound.
 
 use std::time::Duration;
 
-pub(crate) use self::release::{ReleaseReply, Verdict};
 use crate::base::clock::{Moment, certain, lease_for};
 use crate::base::lost::Lost;
 
@@ -22,80 +20,52 @@ pub(crate) struct LeaseTerms {
     pub(crate) watched: bool,
     /// The server ends the hold this long after the loss of the connection that it is bound to.
     pub(crate) bind: Option<Duration>,
-    /// Granted by a message, and not yet claimed by a renewal.
-    pub(crate) unclaimed: bool,
     /// `max_hold`: the hold is lost then, however often it was renewed.
     pub(crate) ends_by: Option<Moment>,
-    /// No other task acts for the owner.
-    pub(crate) own_name: bool,
 }
 
-/// A renewal on its way.
+/// A request for a lease that was sent: an acquire or a renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct InflightRenewal {
-    /// 1 for the first renewal of the hold.
-    pub(super) number: u64,
-    pub(super) sent: Moment,
-    pub(super) lease: Duration,
-    /// The shared connection that it is sent over; 0: unknown.
-    pub(super) over: u64,
-    /// [`HoldState::disconnects`] when it was sent.
-    pub(super) disconnects: u64,
+pub(crate) struct Asked {
+    /// When that copy was sent which was answered; of an acquire that a message answers, the first.
+    pub(crate) sent: Moment,
+    pub(crate) lease: Duration,
 }
 
 impl LeaseTerms {
-    /// The time of a binding for which its connection is probed. A hold that ends with its connection is not certain
-    /// for any time after a probe.
-    pub(crate) fn probed(self) -> Option<Duration> {
-        self.bind.filter(|bind| !bind.is_zero())
-    }
-}
-
-impl InflightRenewal {
-    /// It was sent over that shared connection.
-    pub(crate) fn is_over(self, generation: u64) -> bool {
-        self.over == generation
+    /// How long the answer to a request for that lease lets the hold last at least.
+    pub(crate) fn promised(self, lease: Duration) -> Duration {
+        self.bind.map_or(lease, |bind| bind.min(lease))
     }
 
-    pub(crate) fn lease(self) -> Duration {
-        self.lease
+    /// Until when that makes the hold certain.
+    pub(crate) fn certain_until(self, asked: Asked) -> Moment {
+        self.capped(asked.sent.after(certain(self.promised(asked.lease))))
     }
 
-    pub(crate) fn sent(self) -> Moment {
-        self.sent
-    }
-
-    /// The hold is certain until then if the server accepts this renewal.
-    pub(crate) fn until(self) -> Moment {
-        self.sent.after(certain(self.lease))
+    /// Not later than `max_hold` lets the hold last.
+    fn capped(self, moment: Moment) -> Moment {
+        self.ends_by.map_or(moment, |ends_by| ends_by.min(moment))
     }
 }
 
 /// What the server said of a renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RenewalReply {
-    /// It accepted the only copy.
     Accepted,
-    /// It accepted one of several copies. Another copy may arrive later.
-    AcceptedCopy,
-    /// It accepted the only copy, and too few replicas have it in time: after a failover, another server may not know
-    /// it.
+    /// It accepted, and too few replicas have it in time: after a failover, another server may not know it.
     Unconfirmed,
-    /// It refused. No copy arrives later.
+    /// An error, after which the hold may stand.
     Refused,
-    /// No reply: a copy may arrive at any later time.
+    /// No reply.
     Unknown,
 }
 
 impl RenewalReply {
-    pub(crate) fn is_accepted(self) -> bool {
-        matches!(self, Self::Accepted | Self::AcceptedCopy)
-    }
-
     /// Its word in metrics, which stays as it is: dashboards count on it.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Accepted | Self::AcceptedCopy => "accepted",
+            Self::Accepted => "accepted",
             Self::Unconfirmed => "unconfirmed",
             Self::Refused => "refused",
             Self::Unknown => "unanswered",
@@ -103,34 +73,25 @@ impl RenewalReply {
     }
 }
 
-/// Renewals that may still arrive at the server, over connections that this side has given up. One that arrives after a
-/// later renewal sets the end of the lease to its own, and binds the hold to a connection that is closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Stray {
-    /// The shortest of their leases.
-    pub(super) lease: Duration,
-    /// When the youngest was sent.
-    pub(super) sent: Moment,
-}
-
-/// For this long a copy may be on its way. The server remembers requests for as long (`dlock.request-memory-ms`).
-const STRAY_FOR: Duration = Duration::from_secs(60);
-
-/// Renewals of one hold that are tracked one by one. Older ones count as if their replies had been lost.
-const INFLIGHT_MAX: usize = 8;
-
-/// What a transition changed that others track.
+/// What a transition changed that others track. The deadline only grows: timers find that out when they fire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Change {
-    /// Nothing. The deadline may be later than before: timers find that out when they fire.
     Nothing,
-    /// The deadline is earlier than before: timers must be set again.
-    Earlier,
     /// The hold is lost now.
     Lost(Lost),
     /// The hold is being released: it needs no renewals and no timer.
     Ended,
+}
+
+/// What a release found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The hold was in force until then.
+    Released,
+    Lost(Lost),
+    /// One or the other.
+    Unknown,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -141,55 +102,38 @@ pub(super) enum Phase {
     Ended,
 }
 
-/// When to renew a hold that lasts for less than the others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RenewAt {
-    /// From then on together with another one.
-    pub(crate) from: Moment,
-    pub(crate) by: Moment,
-    /// After that it is time for the next renewal.
-    pub(crate) within: Duration,
-}
+/// The server is not asked for one hold more often than that because of messages.
+const HINTS: Duration = Duration::from_millis(100);
 
-/// See the module's documentation. A bound hold is certain for its binding after its connection was last known alive:
-/// methods that depend on that get the moment as `alive`.
+/// See the module's documentation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct HoldState {
     pub(super) terms: LeaseTerms,
     pub(super) phase: Phase,
-    /// The hold is certain until then, as far as its lease and lost connections tell.
+    /// The hold is certain until then.
     pub(super) deadline: Moment,
-    /// The end of the lease, ignoring any shortening after a disconnect.
+    /// The end of its lease, ignoring its binding.
     pub(super) lease_ends: Moment,
-    /// Its connection was lost, and no renewal has bound it to another one since.
-    pub(super) unbound: bool,
-    /// Lost connections that the hold was, or may have been, bound to.
-    pub(super) disconnects: u64,
-    /// Renewals sent.
-    pub(super) renewals: u64,
-    /// When the last of them was sent, or the hold was granted.
-    pub(super) renewed: Moment,
-    /// Renewals without a reply, oldest first.
-    pub(super) inflight: Vec<InflightRenewal>,
-    pub(super) stray: Option<Stray>,
+    /// The last request for a lease that was answered.
+    pub(super) answered: Asked,
+    /// When the last request for a lease was sent.
+    pub(super) asked: Moment,
+    /// A message may be about its end: when to ask, and how it ended if that is so.
+    pub(super) hint: Option<(Moment, Lost)>,
     pub(super) release_begun: bool,
 }
 
 impl HoldState {
-    /// A hold of this moment that is certain until `deadline`.
-    pub(crate) fn new(terms: LeaseTerms, now: Moment, deadline: Moment) -> Self {
-        let deadline = terms.ends_by.map_or(deadline, |ends_by| ends_by.min(deadline));
+    /// A hold that this request was granted.
+    pub(crate) fn new(terms: LeaseTerms, granted: Asked) -> Self {
         Self {
             terms,
             phase: Phase::Active,
-            deadline,
-            lease_ends: deadline,
-            unbound: false,
-            disconnects: 0,
-            renewals: 0,
-            renewed: now,
-            inflight: Vec::new(),
-            stray: None,
+            deadline: terms.certain_until(granted),
+            lease_ends: terms.capped(granted.sent.after(certain(granted.lease))),
+            answered: granted,
+            asked: granted.sent,
+            hint: None,
             release_begun: false,
         }
     }
@@ -199,11 +143,8 @@ impl HoldState {
     }
 
     /// The hold is certain until then.
-    pub(crate) fn deadline(&self, alive: Moment) -> Moment {
-        match self.terms.probed() {
-            Some(bind) if !self.unbound => self.deadline.min(alive.after(certain(bind))),
-            _ => self.deadline,
-        }
+    pub(crate) fn deadline(&self) -> Moment {
+        self.deadline
     }
 
     /// Lost, or being released.
@@ -220,56 +161,52 @@ impl HoldState {
     }
 
     /// How long the hold is certain from `now` if nothing renews it.
-    pub(crate) fn valid_for(&self, now: Moment, alive: Moment) -> Duration {
-        if self.has_ended() { Duration::ZERO } else { self.deadline(alive).since(now) }
+    pub(crate) fn valid_for(&self, now: Moment) -> Duration {
+        if self.has_ended() { Duration::ZERO } else { self.deadline.since(now) }
     }
 
-    /// How long from `now` its lease is to last: as it was before it lost its connection, if the watchdog binds it
-    /// again.
-    pub(crate) fn wanted_for(&self, now: Moment) -> Duration {
-        let until = if self.unbound { self.lease_ends } else { self.deadline };
-        if self.has_ended() { Duration::ZERO } else { until.since(now) }
+    /// How long the last answer made it certain: the watchdog asks again after a third of that.
+    pub(crate) fn span(&self) -> Duration {
+        self.terms.promised(self.answered.lease)
     }
 
-    /// When the watchdog is to renew it next, or to bind it again; None: never, or with all holds, because it lasts for
-    /// `usual`. A hold that a stray renewal may unbind is certain for less than its lease.
-    pub(crate) fn renew_at(&self, usual: Duration) -> Option<RenewAt> {
-        let lease = self.terms.watched.then_some(self.terms.lease);
-        let bind = self.terms.probed().filter(|_| self.unbound);
-        let lasts = lease.into_iter().chain(bind).min()?;
-        let renew_at = RenewAt {
-            from: self.renewed.after(lasts / 4),
-            by: self.renewed.after(lasts / 3),
-            within: lasts / 3,
-        };
-        (lasts < usual && !self.has_ended()).then_some(renew_at)
+    /// The watchdog renews it from time to time: a bound hold with a lease of its own until only its lease counts.
+    fn is_renewed(&self) -> bool {
+        let rest = self.lease_ends.since(self.answered.sent);
+        !self.has_ended() && (self.terms.watched || self.terms.bind.is_some_and(|bind| bind < rest))
     }
 
-    /// The watchdog has to bind it to the current connection.
-    pub(crate) fn is_unbound(&self) -> bool {
-        self.unbound && !self.has_ended()
+    /// When the watchdog is to ask for it next; None: never.
+    pub(crate) fn renew_by(&self) -> Option<Moment> {
+        let regular = self.is_renewed().then(|| self.asked.after(self.span() / 3));
+        let hinted = self.hint.map(|(at, _)| at).filter(|_| !self.has_ended());
+        regular.into_iter().chain(hinted).min()
+    }
+
+    /// Whether the watchdog, which asks for others now, asks for this one, too: holds that were granted at different
+    /// times are soon renewed together.
+    pub(crate) fn is_due(&self, now: Moment) -> bool {
+        let is_near = self.is_renewed() && self.asked.after(self.span() / 6) <= now;
+        is_near || self.renew_by().is_some_and(|by| by <= now)
+    }
+
+    /// A message may be about its end.
+    pub(crate) fn hint(&mut self, now: Moment, how: Lost) {
+        self.hint = Some((self.asked.after(HINTS).max(now), how));
+    }
+
+    /// How it was lost if the server says now that it does not have it.
+    pub(crate) fn hinted(&self) -> Option<Lost> {
+        self.hint.map(|(_, how)| how)
     }
 
     /// Lost by its deadline, whether or not a timer has noticed.
-    pub(crate) fn expire(&mut self, now: Moment, alive: Moment) -> Change {
-        if now < self.deadline(alive) {
+    pub(crate) fn expire(&mut self, now: Moment) -> Change {
+        if now < self.deadline {
             return Change::Nothing;
         }
-        let deadline = self.deadline(alive);
-        let is_max_hold = self.terms.ends_by.is_some_and(|ends_by| ends_by <= deadline);
+        let is_max_hold = self.terms.ends_by.is_some_and(|ends_by| ends_by <= self.deadline);
         self.lose(if is_max_hold { Lost::MaxHold } else { Lost::Expired })
-    }
-
-    /// Not later than `max_hold` lets the hold last.
-    pub(super) fn capped(&self, moment: Moment) -> Moment {
-        self.terms.ends_by.map_or(moment, |ends_by| ends_by.min(moment))
-    }
-
-    /// The lease to request instead of `lease`, so that the server's hold outlasts `max_hold` by no more than the
-    /// margin for clocks.
-    pub(crate) fn capped_lease(&self, now: Moment, lease: Duration) -> Duration {
-        let rest = self.terms.ends_by.map(|ends_by| ends_by.since(now));
-        rest.map_or(lease, |rest| lease_for(rest).min(lease))
     }
 
     /// The hold is lost. The first reason stays.
@@ -296,124 +233,55 @@ impl HoldState {
         !std::mem::replace(&mut self.release_begun, true)
     }
 
+    /// What that answer to its release means. A loss that was told stays one, and a lease that ended after the work
+    /// covered it.
+    pub(crate) fn released(&self, answer: Verdict) -> Verdict {
+        match (self.lost(), answer) {
+            (Some(how), _) => Verdict::Lost(how),
+            (None, Verdict::Lost(Lost::Expired)) => Verdict::Released,
+            (None, answer) => answer,
+        }
+    }
+
     /// Sets the lease of later renewals.
     pub(crate) fn set_lease(&mut self, lease: Duration) {
         self.terms.lease = lease;
     }
 
-    /// The hold is bound, and a lost connection shortens it to this time.
-    pub(crate) fn bind_within(&mut self, bind: Duration) -> Change {
-        self.terms.bind = Some(bind);
-        if self.has_ended() { Change::Nothing } else { Change::Earlier }
+    /// The lease to request at `now` so that the hold lasts for as long as it should: of one that nothing else renews,
+    /// the rest of its lease.
+    pub(crate) fn lease(&self, now: Moment) -> Duration {
+        if self.terms.watched {
+            self.capped_lease(now, self.terms.lease)
+        } else {
+            self.lease_ends.since(now).max(Duration::from_millis(1))
+        }
     }
 
-    /// The lease of a renewal that only binds the hold to a connection: the rest of its lease, at least 1 ms.
-    pub(crate) fn rest_of_lease(&self, now: Moment) -> Duration {
-        self.lease_ends.since(now).max(Duration::from_millis(1))
+    /// The lease to request instead of `lease`, so that the server's hold outlasts `max_hold` by no more than the
+    /// margin for clocks.
+    pub(crate) fn capped_lease(&self, now: Moment, lease: Duration) -> Duration {
+        let rest = self.terms.ends_by.map(|ends_by| ends_by.since(now));
+        rest.map_or(lease, |rest| lease_for(rest).min(lease))
     }
 
-    /// A renewal is about to be sent over connection `over` (0: unknown). The hold may now end when that lease does:
-    /// the server may receive the request at any time, and its reply may be lost.
-    pub(crate) fn begin_renewal(
-        &mut self,
-        now: Moment,
-        lease: Duration,
-        over: u64,
-    ) -> (InflightRenewal, Change) {
-        self.renewals += 1;
-        self.renewed = now;
-        let number = self.renewals;
-        let renewal =
-            InflightRenewal { number, sent: now, lease, over, disconnects: self.disconnects };
-        if self.inflight.len() == INFLIGHT_MAX {
-            let oldest = self.inflight.remove(0);
-            self.add_stray(oldest.lease, oldest.sent);
-        }
-        self.inflight.push(renewal);
-        (renewal, self.not_after(renewal.until()))
+    /// A renewal is about to be sent.
+    pub(crate) fn begin_renewal(&mut self, now: Moment) {
+        self.asked = now;
+        // The reason stays for the answer.
+        self.hint = self.hint.map(|(_, how)| (Moment::NEVER, how));
     }
 
-    /// The reply to that renewal; `connection` is the shared connection that is up (0: none), and was alive at `alive`.
-    /// A hold that expired in the meantime stays lost, because other tasks may have seen that.
-    pub(crate) fn end_renewal(
-        &mut self,
-        now: Moment,
-        renewal: InflightRenewal,
-        reply: RenewalReply,
-        connection: u64,
-        alive: Moment,
-    ) -> Change {
-        self.inflight.retain(|other| other.number != renewal.number);
-        if matches!(reply, RenewalReply::AcceptedCopy | RenewalReply::Unknown) {
-            self.add_stray(renewal.lease, renewal.sent);
+    /// The reply to a renewal. A hold that expired in the meantime stays lost, because other tasks may have seen that.
+    pub(crate) fn end_renewal(&mut self, now: Moment, asked: Asked, reply: RenewalReply) -> Change {
+        let change = self.expire(now);
+        if reply == RenewalReply::Accepted && !self.has_ended() {
+            self.hint = self.hint.filter(|(at, _)| *at != Moment::NEVER);
+            self.answered = asked;
+            self.deadline = self.deadline.max(self.terms.certain_until(asked));
+            let lease_ends = self.terms.capped(asked.sent.after(certain(asked.lease)));
+            self.lease_ends = self.lease_ends.max(lease_ends);
         }
-        if !reply.is_accepted() {
-            return Change::Nothing;
-        }
-        if let lost @ Change::Lost(_) = self.expire(now, alive) {
-            return lost;
-        }
-        if self.has_ended() {
-            return Change::Nothing;
-        }
-        self.terms.unclaimed = false;
-        // Replies may arrive in another order than the renewals were sent in. Only the last renewal sent tells the end.
-        if renewal.number != self.renewals {
-            return self.not_after(renewal.until());
-        }
-        self.lease_ends = self.capped(renewal.until());
-        let lease = self.certain_lease(now, renewal);
-        let until = self.capped(InflightRenewal { lease, ..renewal }.until());
-        // A lost connection may have shortened the lease after the server received this renewal.
-        let is_bound = renewal.disconnects == self.disconnects && renewal.over == connection;
-        if self.terms.bind.is_some() && !is_bound {
-            return self.not_after(until);
-        }
-        // A late copy of an earlier renewal would bind it to a closed connection: bind it again until that is over.
-        self.unbound = self.terms.bind.is_some() && lease < renewal.lease;
-        let before = std::mem::replace(&mut self.deadline, until);
-        if until < before { Change::Earlier } else { Change::Nothing }
-    }
-
-    /// How much of the lease of an accepted renewal is certain: an earlier renewal may arrive at the server after it.
-    pub(super) fn certain_lease(&self, now: Moment, renewal: InflightRenewal) -> Duration {
-        let may_arrive = |sent| now.since(sent) < STRAY_FOR;
-        // The server receives the requests of one connection in order.
-        let is_overtaken = |other: &&InflightRenewal| {
-            may_arrive(other.sent) && (other.over == 0 || other.over != renewal.over)
-        };
-        let overtaken = self.inflight.iter().filter(is_overtaken).map(|other| other.lease);
-        let stray = self.stray.filter(|stray| may_arrive(stray.sent));
-        let shortest = overtaken.chain(stray.map(|stray| stray.lease)).min();
-        shortest.map_or(renewal.lease, |shortest| {
-            let shortest = self.terms.bind.map_or(shortest, |bind| bind.min(shortest));
-            shortest.min(renewal.lease)
-        })
-    }
-
-    /// A renewal for this lease, of this hold or of another one that shares the server's hold, may still arrive at the
-    /// server.
-    pub(crate) fn add_stray(&mut self, lease: Duration, sent: Moment) {
-        self.stray = Some(self.stray.map_or(Stray { lease, sent }, |stray| Stray {
-            lease: stray.lease.min(lease),
-            sent: stray.sent.max(sent),
-        }));
-    }
-
-    /// A connection was lost that was alive at `alive`, and the hold may have been bound to it.
-    pub(crate) fn disconnected(&mut self, alive: Moment) -> Change {
-        let Some(bind) = self.terms.bind else { return Change::Nothing };
-        self.disconnects += 1;
-        self.unbound = true;
-        self.not_after(alive.after(certain(bind)))
-    }
-
-    /// The server may end the hold at `moment`.
-    pub(crate) fn not_after(&mut self, moment: Moment) -> Change {
-        if moment >= self.deadline {
-            return Change::Nothing;
-        }
-        self.deadline = moment;
-        if self.has_ended() { Change::Nothing } else { Change::Earlier }
+        change
     }
 }

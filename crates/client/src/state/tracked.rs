@@ -1,30 +1,24 @@
 //! A hold, as the registry and the routes know it.
 
-use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use dlock_wire::names::LEASE_MAX_MS;
 use tokio::sync::watch;
 
-use crate::base::clock::{Moment, lease_for};
+use crate::base::clock::Moment;
 use crate::base::hold_ref::HoldRef;
 use crate::base::lost::Lost;
-use crate::base::pulse::Pulse;
-use crate::state::hold_state::{Change, HoldState, InflightRenewal, LeaseTerms, RenewalReply};
+use crate::state::hold_state::{Asked, Change, HoldState, LeaseTerms};
 use crate::telemetry::HoldReport;
-
-/// The longest lease there is.
-const LEASE_MAX: Duration = Duration::from_millis(LEASE_MAX_MS);
 
 /// The registry alone applies what a transition of the state changes.
 pub(crate) struct TrackedHold {
     pub(crate) hold_ref: HoldRef,
     /// Never locked while the registry is called, which locks it.
-    state: Mutex<State>,
-    /// The request id of its release, however often that is sent.
-    release_id: String,
+    state: Mutex<HoldState>,
+    /// The id of the acquire that it was granted to.
+    reqid: String,
     /// The work under it is done: its release says so.
     is_done: AtomicBool,
     lost: watch::Sender<Option<Lost>>,
@@ -35,74 +29,6 @@ pub(crate) struct TrackedHold {
     timer: Mutex<Option<TimerKey>>,
 }
 
-/// The state of a hold, with the connection that it is bound to.
-pub(crate) struct State {
-    hold: HoldState,
-    pulse: Arc<Pulse>,
-}
-
-impl Deref for State {
-    type Target = HoldState;
-
-    fn deref(&self) -> &HoldState {
-        &self.hold
-    }
-}
-
-impl DerefMut for State {
-    fn deref_mut(&mut self) -> &mut HoldState {
-        &mut self.hold
-    }
-}
-
-impl State {
-    /// The connection that it is bound to was alive then.
-    pub(crate) fn alive(&self) -> Moment {
-        self.pulse.alive()
-    }
-
-    /// It is bound to that connection.
-    pub(crate) fn is_over(&self, generation: u64) -> bool {
-        self.pulse.generation == generation
-    }
-
-    /// As [`HoldState::deadline`].
-    pub(crate) fn deadline(&self) -> Moment {
-        self.hold.deadline(self.alive())
-    }
-
-    /// As [`HoldState::valid_for`].
-    pub(crate) fn valid_for(&self, now: Moment) -> Duration {
-        self.hold.valid_for(now, self.alive())
-    }
-
-    /// As [`HoldState::expire`].
-    pub(crate) fn expire(&mut self, now: Moment) -> Change {
-        self.hold.expire(now, self.pulse.alive())
-    }
-
-    /// As [`HoldState::end_renewal`]; `up` is the shared connection that is up.
-    pub(crate) fn end_renewal(
-        &mut self,
-        renewal: InflightRenewal,
-        reply: RenewalReply,
-        up: Option<Arc<Pulse>>,
-    ) -> Change {
-        let connection = up.as_ref().map_or(0, |up| up.generation);
-        if let Some(up) = up.filter(|up| reply.is_accepted() && renewal.is_over(up.generation)) {
-            self.pulse = up;
-        }
-        let alive = self.alive();
-        self.hold.end_renewal(Moment::now(), renewal, reply, connection, alive)
-    }
-
-    /// The hold of the server is bound to that connection, by another guard that shares it.
-    pub(crate) fn bind_to(&mut self, pulse: Arc<Pulse>, bind: Duration) -> Change {
-        self.pulse = pulse;
-        self.hold.bind_within(bind)
-    }
-}
-
 /// Orders holds by deadline; the number tells holds with the same deadline apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TimerKey {
@@ -111,19 +37,17 @@ pub(crate) struct TimerKey {
 }
 
 impl TrackedHold {
-    /// A hold that is certain until `deadline`, while `pulse` shows that its connection lives if it is bound.
+    /// A hold that this request was granted, and the id of the acquire.
     pub(crate) fn new(
         hold_ref: HoldRef,
         terms: LeaseTerms,
-        deadline: Moment,
-        pulse: Arc<Pulse>,
-        release_id: String,
+        granted: Asked,
+        reqid: String,
     ) -> Arc<Self> {
-        let hold = HoldState::new(terms, Moment::now(), deadline);
         Arc::new(Self {
             hold_ref,
-            state: Mutex::new(State { hold, pulse }),
-            release_id,
+            state: Mutex::new(HoldState::new(terms, granted)),
+            reqid,
             is_done: AtomicBool::new(false),
             lost: watch::Sender::new(None),
             lost_keys: OnceLock::new(),
@@ -132,7 +56,7 @@ impl TrackedHold {
         })
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, HoldState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -158,27 +82,14 @@ impl TrackedHold {
         self.state().has_ended()
     }
 
-    /// The watchdog renews it.
-    pub(crate) fn is_watched(&self) -> bool {
-        self.terms().watched && !self.has_ended()
-    }
-
     /// What is left of its lease, and the lease, if a renewal of this moment is late: on time, at least two thirds are
     /// left.
     pub(crate) fn late_renewal(&self) -> Option<(Duration, Duration)> {
-        let (terms, left) = {
-            let state = self.state();
-            (state.terms(), state.valid_for(Moment::now()))
-        };
-        let is_late = left < terms.lease / 2;
+        let state = self.state();
+        let (left, span) = (state.valid_for(Moment::now()), state.span());
         // Others are renewed for another reason, or for less than their lease.
-        let is_regular = terms.watched && !terms.unclaimed && terms.ends_by.is_none();
-        (is_late && is_regular && !self.has_ended()).then_some((left, terms.lease))
-    }
-
-    /// The server shortens it to this time when its connection is lost.
-    pub(crate) fn bind(&self) -> Option<Duration> {
-        self.terms().bind
+        let is_regular = state.terms().watched && state.terms().ends_by.is_none();
+        (left < span / 2 && is_regular && !state.has_ended()).then_some((left, span))
     }
 
     /// A key that tells the server.
@@ -186,9 +97,9 @@ impl TrackedHold {
         self.hold_ref.key()
     }
 
-    /// The request id of its release, however often that is sent.
-    pub(crate) fn release_id(&self) -> &[u8] {
-        self.release_id.as_bytes()
+    /// The id of the acquire that it was granted to.
+    pub(crate) fn reqid(&self) -> &[u8] {
+        self.reqid.as_bytes()
     }
 
     /// It is lost, because these of its keys are.
@@ -224,13 +135,4 @@ impl TrackedHold {
     pub(crate) fn timer(&self) -> Option<TimerKey> {
         *self.timer.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The lease of a renewal that is never less than one of these guards counts on: it sets the end for all of them.
-pub(crate) fn shared_lease(lease: Duration, guards: &[Arc<TrackedHold>]) -> Duration {
-    let now = Moment::now();
-    // The rest has its margin taken off already: the server's is longer by 1 % and 2 ms.
-    let rest = guards.iter().map(|guard| guard.state().wanted_for(now)).max();
-    let rest = rest.map(|rest| lease_for(rest).min(LEASE_MAX));
-    lease.max(rest.unwrap_or_default())
 }

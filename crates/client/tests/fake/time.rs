@@ -34,7 +34,9 @@ async fn a_jump_over_the_lease_loses_the_hold() {
     let (server, client) = start().await;
     let other = server.client().await.unwrap();
     let guard = client.lock("k").acquire().await.unwrap();
-    advance(Duration::from_secs(29)).await;
+    // The first renewal asks for the full lease.
+    sleep(Duration::from_secs(4)).await;
+    advance(Duration::from_secs(28)).await;
     sleep(Duration::from_secs(5)).await;
     assert_eq!(guard.lost_now(), None);
     advance(Duration::from_secs(31)).await;

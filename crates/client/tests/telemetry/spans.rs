@@ -111,6 +111,8 @@ async fn outages_reconnects_and_late_renewals_are_events() {
     let client = server.connect(client).await.unwrap();
     log.line(&["DEBUG", "connected"]);
     let guard = client.lock("door").acquire().await.unwrap();
+    // The first renewal asks for the full lease.
+    sleep(Duration::from_secs(4)).await;
     server.set_unavailable(true);
     sleep(Duration::from_secs(18)).await;
     log.line(&["WARN", "the connection is lost"]);

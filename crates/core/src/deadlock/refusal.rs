@@ -120,8 +120,8 @@ fn refuse_wait(tables: &mut Tables, turn: &mut Turn<'_>, slot: WaiterSlot, cycle
         let id = entry.ask.request.as_deref();
         let call = Call { kind, mode, owner: &entry.owner, id, asks: Asks::Acquire };
         let lease = tables.regime.lease(turn.now.mono);
-        for request in call.names() {
-            tables.refused.note(key, request, Use::Acquired, lease, refused_limits(tables));
+        if let Some(request) = call.name() {
+            tables.refused.note(key, request, Use::Waited, lease, refused_limits(tables));
         }
     }
     tables.remove_waiter(slot);

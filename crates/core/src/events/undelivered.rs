@@ -1,6 +1,6 @@
 //! Grants in flight to a parked caller. Its connection may close before they arrive.
 
-use crate::base::ids::{HoldId, WaiterId};
+use crate::base::ids::WaiterId;
 use crate::base::key::Key;
 use crate::base::kind::Kind;
 use crate::ports::turn::Turn;
@@ -9,19 +9,18 @@ use crate::step::Step;
 use crate::step::end::End;
 use crate::step::requests::{Asks, Call};
 use crate::tables::Tables;
-use crate::tables::pending::in_flight::{Given, InFlight, Kept, Stays, Taken};
+use crate::tables::pending::in_flight::{Given, InFlight, Kept, Part, Stays, Taken};
 use crate::tables::queues::waiter::{NewWaiter, Position, WaitState};
-use crate::value::hold::{NO_CLIENT, Unclaimed};
+use crate::value::hold::{Did, NO_CLIENT, Unclaimed};
 use crate::value::resource::{Body, Resource};
-use crate::value::spent::Use;
 use dlock_wire::message::Event;
 
 /// The connection of a parked caller went away before its grant could be sent.
 ///
-/// The grant is rolled back and handed off. If the owner got an answer for this hold on another connection since,
-/// only the undelivered count is rolled back; if that answer was to the same request, nothing is. With QUEUE the
-/// entry returns to its position, without a connection. A grant of a fair lock stays unclaimed. Nothing is kept of
-/// a cancelled request, and its id is over.
+/// The grant is taken back, by the id of its request, and handed off: not if that was released since, or if a copy
+/// of it was answered. Other requests of the owner in the hold stay. A hold that is known to the owner by another
+/// answer stays. With QUEUE the entry returns to its position, without a connection. A grant of a fair lock stays, as
+/// an offer.
 pub(crate) fn undelivered(tables: &mut Tables, turn: &mut Turn<'_>, waiter: WaiterId) {
     let Some(grant) = tables.in_flight.grants.remove(&waiter) else { return };
     if !tables.regime.is_primary() {
@@ -39,9 +38,7 @@ pub(crate) fn undelivered(tables: &mut Tables, turn: &mut Turn<'_>, waiter: Wait
                     step.unspend(Call::without_owner(request, Asks::Take(n)));
                     step.hand_off(resource);
                 }
-                Given::Hold { id, token, how } => {
-                    step.take_back(resource, id, token, how, &grant);
-                }
+                Given::Hold { .. } => step.take_back(resource, part, &grant),
             }
             step.ends_at_most = step.tables.wide_at_once;
             step.end_by_itself(resource);
@@ -51,33 +48,33 @@ pub(crate) fn undelivered(tables: &mut Tables, turn: &mut Turn<'_>, waiter: Wait
 }
 
 impl Step<'_> {
-    fn take_back(
-        &mut self,
-        resource: &mut Resource,
-        id: HoldId,
-        token: u64,
-        how: Taken,
-        grant: &InFlight,
-    ) {
+    fn take_back(&mut self, resource: &mut Resource, part: &Part, grant: &InFlight) {
+        let Given::Hold { id, token, how } = part.given else { return };
         let Some(hold) = resource.hold(id).filter(|hold| hold.token == token) else { return };
         let request = grant.request.as_deref();
-        if grant.is_cancelled {
-            let (kind, owner) = (resource.kind(), hold.owner.clone());
-            let call = Call { kind, mode: None, owner: &owner, id: request, asks: Asks::Cancel };
-            self.spend(call, Use::Cancelled(0));
-        }
         if how == Taken::Known {
             // It gave the owner nothing that another call had not given.
             return;
         }
+        let counts = match request {
+            Some(_) => hold.seen(request) == Some(Did::Acquired),
+            None => !id_is_counted(resource) || hold.count as usize > hold.open_ids(),
+        };
+        if !counts {
+            // Its RELEASE came first.
+            return;
+        }
         let is_known = how == Taken::Entered || hold.answers != 0;
-        if is_known && id_is_counted(resource) && hold.count > 1 {
+        if id_is_counted(resource) && hold.count > 1 {
             resource.change_hold(id, |hold| {
                 hold.count -= 1;
                 // The next copy is counted.
                 hold.forget(request);
             });
             self.dirty = true;
+            return;
+        }
+        if how == Taken::Entered && part.is_renewed {
             return;
         }
         if how == Taken::Entered {
@@ -91,12 +88,10 @@ impl Step<'_> {
             return;
         }
         let claim_ms = match &grant.stays {
-            Stays::Grant(claim_ms) if !grant.is_cancelled => *claim_ms,
+            Stays::Grant(claim_ms) => *claim_ms,
             stays => {
                 self.end_hold(resource, id, End::Returned);
-                if let Stays::Entry(kept) = stays
-                    && !grant.is_cancelled
-                {
+                if let Stays::Entry(kept) = stays {
                     self.put_back(resource, kept);
                 }
                 self.hand_off(resource);
@@ -109,14 +104,15 @@ impl Step<'_> {
         resource.change_hold(id, |hold| {
             self.tables.connections.unbind_hold(hold_ref, hold);
             let extras = hold.extras_mut();
-            extras.unclaimed = Some(Unclaimed { client: NO_CLIENT, claim_ms });
+            extras.unclaimed = Some(Unclaimed { client: NO_CLIENT });
             if let Some(binding) = &mut extras.binding {
                 binding.client = NO_CLIENT;
                 binding.is_shortened = false;
             }
+            hold.lease_ms = hold.lease_ms.max(claim_ms);
             hold.deadline = end;
             if let Some(subject) = crate::ports::subject::subject(id, hold) {
-                self.fx.message(Event::Granted, self.key, subject);
+                self.fx.message(Event::Offered, self.key, subject);
             }
         });
         self.dirty = true;

@@ -31,13 +31,14 @@ use dlock_wire::request::{Acquire, Mode, RwAcquire, SemAcquire};
 /// - The lock is free: the owner gets one hold.
 /// - The owner holds it: the hold counts one more, and the lease is extended if the new one ends later. `REENTRY`
 ///   with NOREENTRY.
-/// - The owner holds it and the hold has seen REQID (a resent call): the same token. Nothing is counted, and the
-///   lease stays.
-/// - A QUEUE grant is unclaimed: the owner claims it, whatever the options say.
+/// - The owner holds it and the hold has seen REQID (a resent call): the same token. Nothing is counted, and the lease
+///   is extended if the new one ends later.
+/// - The hold is the grant to a place: a call with the REQID of the place, or without one if the place had none, takes
+///   it over, and counts nothing. Any other enters it again.
 /// - Another owner holds it, it is closed, or other waiters are first: BLOCK parks the call, and QUEUE puts the
 ///   owner in the queue. An owner that is queued keeps its queue entry, and its earlier blocked call is answered
 ///   `REPLACED`. Otherwise Null, or `QUARANTINE` if only the quarantine is in the way.
-/// - REQID names a request whose hold has ended, or that was cancelled (a late copy): `SPENT`.
+/// - REQID names a request that is over (a late copy): `SPENT`.
 /// - Waiting would close a cycle of owners that wait for each other: `DEADLOCK`.
 /// - Too many waiters, or holds: `LIMIT`.
 pub(crate) fn acquire(
@@ -62,7 +63,7 @@ pub(crate) fn rw_acquire(tables: &mut Tables, turn: &mut Turn<'_>, call: &RwAcqu
 ///
 /// - Enough permits are free and there is no waiter: granted.
 /// - A permit of this owner has seen REQID: that permit's id. Nothing is counted.
-/// - An unclaimed QUEUE grant has the same number of permits: the owner claims it.
+/// - A grant to a place without an id has the same number of permits: a call without an id takes it over.
 /// - More permits than the semaphore has: `LIMIT`.
 /// - The semaphore is missing: LIMIT makes it; without LIMIT the call waits for it.
 /// - The rest as [`acquire`].
@@ -137,7 +138,7 @@ impl Step<'_> {
         // The first waiter comes before this call, even if no alarm has served it yet.
         self.hand_off(resource);
         if let Some(id) = own_hold(resource, terms.owner, terms.reqid, terms.demand) {
-            return self.acquire_again(resource, id, terms).into();
+            return self.acquire_again(resource, id, &terms).into();
         }
         if let Some(fault) = too_wide {
             return fault.into();

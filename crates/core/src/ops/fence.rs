@@ -34,7 +34,7 @@ pub(crate) fn fence(
         let raised = resource.change_hold(id, |hold| {
             let from = hold.token;
             hold.token = hold.token.max(token);
-            hold.answers = hold.answers.wrapping_add(1);
+            hold.answers = hold.answers.saturating_add(1);
             (from, hold.token)
         });
         let Some((from, to)) = raised else { return Outcome::Null };

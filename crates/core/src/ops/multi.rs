@@ -10,16 +10,19 @@ pub(crate) mod waiters;
 use crate::base::ids::ALONE;
 use crate::base::kind::Kind;
 use crate::deadlock;
+use crate::ops::release;
 use crate::ports::answers::{grants_are_closed, tokens_used_up, wrong_type};
 use crate::ports::effects::{Answer, Outcome};
 use crate::ports::store::Lookup;
 use crate::ports::turn::Turn;
-use crate::run::call::wait_state_of;
+use crate::run::call::{refused_in_script, wait_state_of};
 use crate::run::groups::KeyState;
-use crate::run::{activity, call, enter, groups};
+use crate::run::{activity, enter, groups};
+use crate::step::Step;
 use crate::step::holder::{Whose, hold_of};
-use crate::step::requests::{Asks, Call};
+use crate::step::requests::{Call, seen_by_hold};
 use crate::tables::Tables;
+use crate::value::resource::Resource;
 use crate::value::spent::Use;
 use crate::value::wait_request::Demand;
 use alloc::vec::Vec;
@@ -61,7 +64,8 @@ fn observe_refusal_of_all(
 
 fn take_all(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire<'_>) -> Answer {
     let (states, kept) = match look::inspect_all(tables, turn, call, false) {
-        Ok(Snapshot { refusal: Some(refusal), .. }) | Err(refusal) => return refusal.into(),
+        Ok(Snapshot { refusal: Some(refusal), .. } | Snapshot { limit: Some(refusal), .. })
+        | Err(refusal) => return refusal.into(),
         Ok(Snapshot { each, kept, .. }) => (each, kept),
     };
     let wait_state = wait_state_of(turn.now, turn.caller, call.block_ms, None);
@@ -103,7 +107,7 @@ fn take_any(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire<'_>) -> An
         Ok(found) => found,
         Err(fault) => return fault.into(),
     };
-    let Snapshot { each: states, kept, refusal } = found;
+    let Snapshot { each: states, kept, refusal, limit } = found;
     if let Some(refusal) = refusal.filter(|_| !states.contains(&KeyState::Seen)) {
         return refusal.into();
     }
@@ -132,6 +136,10 @@ fn take_any(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire<'_>) -> An
         };
         return outcome.into();
     }
+    if let Some(limit) = limit {
+        // It would wait for a key that its own owner holds.
+        return limit.into();
+    }
     let Some(wait_state) = wait_state else { return refuse_any(tables, turn.now, &states).into() };
     let waits = waiters::join_queues(tables, turn, call, wait_state, true, kept);
     note_holders_of_all(tables, turn, call);
@@ -153,7 +161,7 @@ fn take_each(
         });
         let Ok((Outcome::Token(token), how)) = outcome else {
             debug_assert!(false, "a key that was there to be taken a moment ago");
-            return Err(groups::give_back_all(tables, turn, &done));
+            return Err(groups::give_back_all(tables, turn, call.reqid, &done));
         };
         done.push((key, token, how));
     }
@@ -172,49 +180,84 @@ fn note_holders_of_all(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire
     }
 }
 
-/// DLOCK.MRELEASE: one hold less of every key that the owner holds; the others are skipped. Returns the number of
-/// held keys. A repeated REQID releases nothing and gets the same answer.
+/// DLOCK.MRELEASE. With REQID: what the MACQUIRE has at each of the keys ends, as RELEASE does it. The reply is the
+/// worst: `LOST` (with another reason than `expired` first), `WRONGTYPE`, `UNKNOWN`, Null if it waited, else the number
+/// of keys. Without: one hold less of every key that the owner holds; the others are skipped. Returns the number of
+/// held keys.
 pub(crate) fn mrelease(tables: &mut Tables, turn: &mut Turn<'_>, call: &MRelease<'_>) -> Answer {
-    if let Err(fault) = are_locks(tables, turn, call.keys) {
-        return fault.into();
-    }
     activity::mark_active(tables, turn, turn.caller.client);
-    let one = |name| Release { reqid: call.reqid, ..Release::new(name, call.owner) };
-    let (owner, id, asks) = (call.owner, call.reqid, Asks::Release);
-    let request = Call { kind: Kind::Lock, mode: None, owner, id, asks };
-    if call.reqid.is_some() {
-        let caller = turn.caller;
-        let mut misused =
-            |name: &&[u8]| call::refuse_misuse(tables, turn, caller.key(name), request);
-        if let Some(fault) = call.keys.iter().find_map(&mut misused) {
+    let Some(id) = call.reqid else {
+        if let Err(fault) = are_locks(tables, turn, call.keys) {
             return fault.into();
         }
-    }
-    let mut released = 0;
-    for &name in call.keys {
+        let mut released = 0;
+        for &name in call.keys {
+            let key = turn.caller.key(name);
+            let one = Release::new(name, call.owner);
+            let answer = enter::on_key(tables, turn, Kind::Lock, key, |step, resource| {
+                step.release_counted(resource, None, &one)
+            });
+            released += u64::from(matches!(answer, Ok(Outcome::Count(_))));
+        }
+        return Outcome::Count(released).into();
+    };
+    // The end of the wait at one key ends it at all: look first.
+    let caller = turn.caller;
+    let waits = |name: &&[u8]| tables.waits_with(caller.key(name), call.owner, id, None).is_some();
+    let waited: Vec<bool> = call.keys.iter().map(waits).collect();
+    let mut worst = Outcome::Count(call.keys.len() as u64);
+    for (&name, waited) in call.keys.iter().zip(waited) {
         let key = turn.caller.key(name);
+        let one = Release { reqid: call.reqid, ..Release::new(name, call.owner) };
+        let request = release::request_of(Kind::Lock, None, &one);
         let answer = enter::on_key(tables, turn, Kind::Lock, key, |step, resource| {
-            if call.reqid.is_some()
-                && let Some(outcome) = step.recall(resource, request)
-            {
+            if let Some(outcome) = step.recall(resource, request) {
                 return outcome;
             }
-            let outcome = step.release_here(resource, None, &one(name));
-            if let Outcome::Fault(_) = outcome {
-                // A late copy must not release what the owner takes after this.
-                step.spend(request, Use::PassedOver);
+            if waited && wait_is_over(step, resource, request) {
+                step.spend(request, Use::Waited);
+                return Outcome::Null;
             }
-            outcome
+            step.release_here(resource, None, &one)
         });
-        released += u64::from(matches!(answer, Ok(Outcome::Count(_))));
+        let lease = tables.regime.lease(turn.now.mono);
+        let alone = |_| tables.recall_alone(key, request, lease).unwrap_or_else(wrong_type);
+        let outcome = answer.unwrap_or_else(alone);
+        if badness(&outcome) > badness(&worst) {
+            worst = outcome;
+        }
     }
-    Outcome::Count(released).into()
+    worst.into()
+}
+
+/// Whether the wait of a request has ended, at another key of its call.
+fn wait_is_over(step: &Step<'_>, resource: &Resource, request: Call<'_>) -> bool {
+    let id = request.id.unwrap_or_default();
+    let holds = request.name().and_then(|name| seen_by_hold(resource, name)).is_some();
+    !holds && step.tables.waits_with(step.key, request.owner, id, None).is_none()
+}
+
+/// How much the answer of one key of MRELEASE says.
+fn badness(outcome: &Outcome) -> u8 {
+    match outcome {
+        Outcome::Null => 1,
+        Outcome::Fault(fault) => match fault.code {
+            ErrorCode::Unknown => 2,
+            ErrorCode::Lost if fault.text.starts_with("expired ") => 4,
+            ErrorCode::Lost => 5,
+            _ => 3,
+        },
+        _ => 0,
+    }
 }
 
 /// DLOCK.MRENEW: renews all of them and returns their number. `NOTHELD` names the first key that is not held; then
 /// none is renewed.
 pub(crate) fn mrenew(tables: &mut Tables, turn: &mut Turn<'_>, call: &MRenew<'_>) -> Answer {
     if let Err(fault) = are_locks(tables, turn, call.keys) {
+        return fault.into();
+    }
+    if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, None) {
         return fault.into();
     }
     activity::mark_active(tables, turn, turn.caller.client);
@@ -232,7 +275,7 @@ pub(crate) fn mrenew(tables: &mut Tables, turn: &mut Turn<'_>, call: &MRenew<'_>
         let key = turn.caller.key(name);
         // The loop before has checked that all are held.
         let _ = enter::on_key(tables, turn, Kind::Lock, key, |step, resource| {
-            step.renew_here(resource, ALONE, call.lease_ms, None);
+            step.renew_here(resource, ALONE, call.lease_ms, call.bind_ms);
         });
     }
     Outcome::Count(call.keys.len() as u64).into()

@@ -1,28 +1,47 @@
-//! RELEASE of every family: one hold less, and the hand-off.
+//! RELEASE of every family: what a request has ends, and the hand-off.
 
-use crate::base::ids::HoldId;
+use crate::base::ids::{ALONE, HoldId, WaiterSlot};
+use crate::base::key::Key;
 use crate::base::kind::Kind;
 use crate::ops::semaphore::not_out;
+use crate::ports::answers::quoted;
 use crate::ports::effects::{Answer, Event, Outcome};
 use crate::ports::turn::Turn;
 use crate::run::call;
 use crate::step::Step;
 use crate::step::end::End;
+use crate::step::giving_up::GivesUp;
 use crate::step::holder::{Whose, hold_of};
-use crate::step::reentry::claim;
-use crate::step::requests::{Asks, Call};
+use crate::step::requests::{Asks, Call, unknown};
 use crate::tables::Tables;
 use crate::value::hold::Did;
-use crate::value::resource::Resource;
+use crate::value::resource::{Body, Resource};
 use crate::value::spent::Use;
+use crate::value::wait_request::Demand;
+use alloc::format;
+use alloc::vec::Vec;
+use dlock_wire::permit;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Mode, Release, RwRelease, SemRelease};
 
-/// DLOCK.RELEASE and DFAIR.RELEASE (`kind`): one hold less, or with ALL none left. The reply counts what remains.
-/// At 0 the lock goes to the first waiter in the same step.
+/// DLOCK.RELEASE and DFAIR.RELEASE (`kind`).
 ///
-/// `NOTHELD` if the owner does not hold it, or not with TOKEN. A repeated REQID of a RELEASE counts nothing and
-/// gets the same answer, even if the hold has ended since; `SPENT` where that was `NOTHELD`.
+/// With REQID, that of the ACQUIRE, it ends what that request has, and nothing else:
+///
+/// | the request had | reply |
+/// |---|---|
+/// | a hold | the number of counts left |
+/// | a place, or a blocked call, which gets Null | Null |
+/// | a hold that had ended otherwise | `LOST` with the reason |
+/// | nothing that is known, or a hold with another token than TOKEN | `UNKNOWN` |
+///
+/// Afterwards the request is over: copies of its ACQUIRE get `SPENT`, copies of the RELEASE the same reply.
+///
+/// Without REQID one count goes, first one without an id, else that of the youngest id; with ALL all of them and the
+/// wait of the owner. An owner that holds nothing but waits leaves the queue (Null). `NOTHELD` if it does neither, or
+/// does not hold it with TOKEN.
+///
+/// At 0 the lock goes to the first waiter in the same step, or stays closed for DELAY.
 pub(crate) fn release(
     tables: &mut Tables,
     turn: &mut Turn<'_>,
@@ -32,26 +51,118 @@ pub(crate) fn release(
     release_hold(tables, turn, kind, None, call)
 }
 
-pub(crate) fn release_hold(
+/// DRW.RELEASE: as DLOCK.RELEASE, for the hold of that mode.
+pub(crate) fn rw_release(tables: &mut Tables, turn: &mut Turn<'_>, call: &RwRelease<'_>) -> Answer {
+    if call.mode == Mode::Read && call.release.delay_ms.is_some() {
+        return Outcome::fault(ErrorCode::Err, "DELAY needs WRITE: other readers may be there")
+            .into();
+    }
+    release_hold(tables, turn, Kind::Rw, Some(call.mode), &call.release)
+}
+
+fn release_hold(
     tables: &mut Tables,
     turn: &mut Turn<'_>,
     kind: Kind,
     mode: Option<Mode>,
     call: &Release<'_>,
 ) -> Answer {
-    let request = releases(kind, mode, call);
-    call::on_request(tables, turn, call.key, request, |step, resource| {
-        let outcome = step.release_here(resource, mode, call);
-        if matches!(&outcome, Outcome::Fault(fault) if fault.code == ErrorCode::NotHeld) {
-            // A later copy must not release the owner's next hold.
-            step.spend(request, Use::PassedOver);
-        }
-        outcome.into()
+    if let Some(fault) = names_both(call.all, call.reqid) {
+        return fault.into();
+    }
+    call::on_request(tables, turn, call.key, request_of(kind, mode, call), |step, resource| {
+        step.release_here(resource, mode, call).into()
     })
 }
 
+/// `ERR` if a RELEASE names one request and all.
+fn names_both(all: bool, id: Option<&[u8]>) -> Option<Outcome> {
+    let is_both = all && id.is_some();
+    is_both.then(|| {
+        Outcome::fault(ErrorCode::Err, "REQID names one request, so it does not go with ALL")
+    })
+}
+
+/// The request that a RELEASE names.
+pub(crate) fn request_of<'a>(kind: Kind, mode: Option<Mode>, call: &Release<'a>) -> Call<'a> {
+    Call { kind, mode, owner: call.owner, id: call.reqid, asks: Asks::Release }
+}
+
+impl Tables {
+    /// The place or blocked call of request `id`, which waits for `key`, in this mode of a read-write lock.
+    pub(crate) fn waits_with(
+        &self,
+        key: Key<'_>,
+        owner: &[u8],
+        id: &[u8],
+        mode: Option<Mode>,
+    ) -> Option<WaiterSlot> {
+        let slot = self.waits_in(key, owner, mode)?;
+        let leader = self.waits.leader(self.waits.get(slot)?);
+        (leader.ask.request.as_deref() == Some(id)).then_some(slot)
+    }
+
+    /// The place or blocked call of an owner, in this mode of a read-write lock.
+    fn waits_in(&self, key: Key<'_>, owner: &[u8], mode: Option<Mode>) -> Option<WaiterSlot> {
+        let slot = self.waits.waiter_at(key, owner)?;
+        let demand = self.waits.get(slot)?.ask.demand;
+        mode.is_none_or(|mode| demand == Demand::Rw(mode)).then_some(slot)
+    }
+}
+
 impl Step<'_> {
+    /// Ends what a request has, or one count or all of the owner.
     pub(crate) fn release_here(
+        &mut self,
+        resource: &mut Resource,
+        mode: Option<Mode>,
+        call: &Release<'_>,
+    ) -> Outcome {
+        let Some(id) = call.reqid else {
+            let whose = Whose { owner: call.owner, mode, token: call.token };
+            let holds = hold_of(self.key, resource, whose).is_ok();
+            let request = request_of(resource.kind(), mode, call);
+            match self.tables.waits_in(self.key, call.owner, mode) {
+                Some(slot) if !holds && call.token.is_none() => {
+                    return self.give_up(resource, request, slot);
+                }
+                // First: the lock must not go to the owner that gives it up.
+                Some(slot) if holds && call.all => self.leave(resource, request, slot),
+                _ => {}
+            }
+            return self.release_counted(resource, mode, call);
+        };
+        let request = request_of(resource.kind(), mode, call);
+        let whose = Whose { owner: call.owner, mode, token: None };
+        let own = hold_of(self.key, resource, whose).ok();
+        let own = own.and_then(|hold| Some((hold, resource.hold(hold)?)));
+        if let Some((hold, found)) = own.filter(|(_, hold)| hold.seen(Some(id)).is_some()) {
+            let is_it = call.token.is_none_or(|token| token == found.token);
+            let left = self.end_count(resource, hold, Some(id), is_it, call);
+            let used = if is_it { Use::Released(left) } else { Use::Unknown };
+            // A MACQUIRE that holds this key may wait for others: its wait ends at all.
+            if let Some(slot) = self.tables.waits_with(self.key, call.owner, id, mode) {
+                self.leave(resource, request, slot);
+            }
+            if left == 0 || !is_it {
+                self.spend(request, used);
+            }
+            self.hand_off(resource);
+            return if is_it { Outcome::Count(u64::from(left)) } else { self.unknown(request) };
+        }
+        if let Some(slot) = self.tables.waits_with(self.key, call.owner, id, mode) {
+            return self.give_up(resource, request, slot);
+        }
+        self.spend(request, Use::Unknown);
+        self.unknown(request)
+    }
+
+    fn unknown(&self, request: Call<'_>) -> Outcome {
+        request.name().map_or(Outcome::Null, |name| unknown(self.key, name))
+    }
+
+    /// A RELEASE without an id: one count less, or with ALL none left.
+    pub(crate) fn release_counted(
         &mut self,
         resource: &mut Resource,
         mode: Option<Mode>,
@@ -62,73 +173,193 @@ impl Step<'_> {
             Ok(id) => id,
             Err(fault) => return fault,
         };
-        let hold_ref = self.tables.leases.hold_ref(resource.key_id, id);
-        let mut answer = None;
-        let remaining = resource.change_hold(id, |hold| {
-            if let Some(did) = hold.seen(call.reqid) {
-                if let Did::Release(said) = did {
-                    answer = Some(said);
-                }
-                self.tables.follow(hold_ref, hold, None, self.caller.client);
-                if hold.unclaimed().is_some() {
-                    let lease_ms = hold.lease_ms;
-                    claim(hold, self, lease_ms);
-                }
-            } else if !call.all && hold.count > 1 {
-                hold.count -= 1;
-                hold.remember(call.reqid, Did::Release(hold.count));
-                self.fx.note(self.key, Event::Release);
-                self.tables.counters.releases += 1;
-            } else {
+        let left = self.end_count(resource, id, None, true, call);
+        self.hand_off(resource);
+        Outcome::Count(u64::from(left))
+    }
+
+    /// One count less of a hold, or with ALL none left: that of request `id`, else one without an id, else that of the
+    /// youngest. Without `is_told` the hold forgets the request, and otherwise keeps it as released. Returns the number
+    /// of counts left. The caller hands off.
+    fn end_count(
+        &mut self,
+        resource: &mut Resource,
+        hold_id: HoldId,
+        id: Option<&[u8]>,
+        is_told: bool,
+        call: &Release<'_>,
+    ) -> u32 {
+        let mut pushed_out = None;
+        let left = resource.change_hold(hold_id, |hold| {
+            if call.all || hold.count == 1 {
+                // What the other ids get, if there are any, comes with the end of the hold.
+                hold.forget(id);
                 return 0;
             }
-            hold.answers = hold.answers.wrapping_add(1);
-            self.dirty = true;
-            hold.count
-        });
-        match remaining {
-            Some(0) | None => {
-                self.end_hold(resource, id, if call.done { End::Done } else { End::Released });
-                self.spend(releases(resource.kind(), mode, call), Use::Released(0));
-                self.hand_off(resource);
-                Outcome::Count(0)
+            let (count, ids) = (hold.count, hold.open_ids());
+            hold.count -= 1;
+            hold.answers = hold.answers.saturating_add(1);
+            let left = hold.count;
+            let Some(extras) = &mut hold.extras else { return left };
+            extras.unclaimed = None;
+            let requests = &mut extras.requests;
+            match id {
+                Some(id) if is_told => pushed_out = requests.close(id, Did::Released(left)),
+                Some(id) => requests.forget(id),
+                None if count as usize > ids => {}
+                None => {
+                    if let Some(youngest) = requests.open().last().map(Vec::from) {
+                        pushed_out = requests.close(&youngest, Did::Overtaken);
+                    }
+                }
             }
-            Some(remaining) => Outcome::Count(u64::from(answer.unwrap_or(remaining))),
+            left
+        });
+        let left = left.unwrap_or(0);
+        self.dirty = true;
+        if left == 0 {
+            self.end_hold(resource, hold_id, if call.done { End::Done } else { End::Released });
+            if let Some(ms) = call.delay_ms.filter(|_| hold_id == ALONE) {
+                self.close(resource, ms);
+            }
+        } else {
+            self.fx.note(self.key, Event::Release);
+            self.tables.counters.releases += 1;
         }
+        if let Some((id, did)) = pushed_out
+            && let Some(used) = did.spent()
+        {
+            let mode = if hold_id == ALONE { Mode::Write } else { Mode::Read };
+            let request =
+                Call { mode: Some(mode), id: Some(&id), ..request_of(resource.kind(), None, call) };
+            self.spend(request, used);
+        }
+        left
+    }
+
+    /// A wait ends: a blocked call gets Null. Its request is over.
+    fn give_up(&mut self, resource: &mut Resource, request: Call<'_>, slot: WaiterSlot) -> Outcome {
+        self.leave(resource, request, slot);
+        self.hand_off(resource);
+        Outcome::Null
+    }
+
+    /// The same. The caller hands off.
+    fn leave(&mut self, resource: &Resource, request: Call<'_>, slot: WaiterSlot) {
+        self.observe_giving_up_here(resource, slot, GivesUp::Released);
+        let leader = self.tables.waits.get(slot).map(|waiter| self.tables.waits.leader(waiter));
+        let id = leader.and_then(|waiter| waiter.ask.request.clone());
+        if let Some(waiter) = self.tables.remove_waiter(slot)
+            && waiter.wait_state.is_parked()
+        {
+            self.fx.wake(waiter.id, Outcome::Null);
+        }
+        self.spend(Call { id: id.as_deref(), ..request }, Use::Waited);
     }
 }
 
-/// DRW.RELEASE: as DLOCK.RELEASE, for the hold of that mode.
-pub(crate) fn rw_release(tables: &mut Tables, turn: &mut Turn<'_>, call: &RwRelease<'_>) -> Answer {
-    release_hold(tables, turn, Kind::Rw, Some(call.mode), &call.release)
-}
-
-/// DSEM.RELEASE: returns a permit. The reply is the number of free permits afterwards; `NOTHELD` if the permit is
-/// unknown or has ended. REQID as for a lock.
+/// DSEM.RELEASE: as DLOCK.RELEASE for the permits of a request, or of all requests of an owner. Without either it
+/// returns the permits of a permit id. The reply is the number of free permits afterwards; `NOTHELD` if the permit is
+/// unknown or has ended.
 pub(crate) fn sem_release(
     tables: &mut Tables,
     turn: &mut Turn<'_>,
     call: &SemRelease<'_>,
 ) -> Answer {
-    // The permit takes the place of the owner: an id stands for one request about one permit.
-    let (owner, asks) = (&call.permit[..], Asks::Release);
-    let request = Call { kind: Kind::Semaphore, mode: None, owner, id: call.reqid, asks };
+    if let Some(fault) = names_both(call.all, call.reqid) {
+        return fault.into();
+    }
+    let (kind, mode, asks) = (Kind::Semaphore, None, Asks::Release);
+    let request = Call { kind, mode, owner: call.holder, id: call.reqid, asks };
+    let permit = permit::parse(call.holder);
     call::on_request(tables, turn, call.key, request, |step, resource| {
-        let id = HoldId::from_be_bytes(call.permit);
-        step.end_if_expired(resource, |_| [id].into());
-        if resource.hold(id).is_none() {
-            step.spend(request, Use::PassedOver);
-            return not_out(step, call.permit).into();
-        }
-        step.end_hold(resource, id, End::Released);
-        step.hand_off(resource);
-        let available = resource.available();
-        step.spend(request, Use::Released(u32::try_from(available).unwrap_or(0)));
-        Outcome::Available(available).into()
+        let outcome = match (call.reqid, permit) {
+            (_, Some(permit))
+                if (call.all || call.reqid.is_some())
+                    && resource.hold(HoldId::from_be_bytes(permit)).is_some() =>
+            {
+                Outcome::fault(ErrorCode::Err, "REQID and ALL need the owner, not a permit id")
+            }
+            (Some(id), _) => step.release_request(resource, request, id),
+            (None, _) if call.all => step.release_owner(resource, request),
+            (None, Some(permit)) => step.release_permit(resource, permit),
+            (None, None) => {
+                let holder = quoted(call.holder);
+                let text = format!(
+                    "{holder} is no permit id (a UUID). With an owner, RELEASE needs REQID id, or ALL"
+                );
+                Outcome::fault(ErrorCode::Err, text)
+            }
+        };
+        outcome.into()
     })
 }
 
-/// What a RELEASE does to a hold in `mode`.
-fn releases<'a>(kind: Kind, mode: Option<Mode>, call: &Release<'a>) -> Call<'a> {
-    Call { kind, mode, owner: call.owner, id: call.reqid, asks: Asks::Release }
+impl Step<'_> {
+    fn release_request(
+        &mut self,
+        resource: &mut Resource,
+        request: Call<'_>,
+        id: &[u8],
+    ) -> Outcome {
+        let Body::Semaphore(semaphore) = &resource.body else { return Outcome::Null };
+        if let Some((hold, _)) = semaphore.permits.by_request(request.owner, id) {
+            resource.change_hold(hold, |hold| hold.forget(Some(id)));
+            return self.return_permits(resource, hold, request);
+        }
+        if let Some(slot) = self.tables.waits_with(self.key, request.owner, id, None) {
+            return self.give_up(resource, request, slot);
+        }
+        self.spend(request, Use::Unknown);
+        self.unknown(request)
+    }
+
+    /// Ends the permits under `hold`: that is the answer to `request`.
+    fn return_permits(
+        &mut self,
+        resource: &mut Resource,
+        hold: HoldId,
+        request: Call<'_>,
+    ) -> Outcome {
+        self.end_hold(resource, hold, End::Released);
+        self.hand_off(resource);
+        let available = resource.available();
+        // Negative while more permits are out than there are. Both bounds fit.
+        let answer = i32::try_from(available).unwrap_or_default();
+        self.spend(request, Use::Released(answer.cast_unsigned()));
+        Outcome::Available(available)
+    }
+
+    fn release_permit(&mut self, resource: &mut Resource, permit: [u8; 16]) -> Outcome {
+        let hold = HoldId::from_be_bytes(permit);
+        self.end_if_expired(resource, |_| [hold].into());
+        if resource.hold(hold).is_none() {
+            return not_out(self, permit);
+        }
+        self.end_hold(resource, hold, End::Released);
+        self.hand_off(resource);
+        Outcome::Available(resource.available())
+    }
+
+    fn release_owner(&mut self, resource: &mut Resource, request: Call<'_>) -> Outcome {
+        self.end_if_expired(resource, |resource| {
+            resource.holds_of(request.owner).map(|(id, _)| id).collect()
+        });
+        let permits: Vec<HoldId> = resource.holds_of(request.owner).map(|(id, _)| id).collect();
+        for &hold in &permits {
+            self.end_hold(resource, hold, End::Released);
+        }
+        let waits = self.tables.waits.waiter_at(self.key, request.owner);
+        let left = waits.map(|slot| self.give_up(resource, request, slot));
+        self.hand_off(resource);
+        match left {
+            _ if !permits.is_empty() => Outcome::Available(resource.available()),
+            Some(left) => left,
+            None => {
+                let (owner, key) = (quoted(request.owner), quoted(self.key.name));
+                let text = format!("{owner} has no permits of {key} and does not wait for any");
+                Outcome::fault(ErrorCode::NotHeld, text)
+            }
+        }
+    }
 }

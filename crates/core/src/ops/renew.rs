@@ -1,4 +1,4 @@
-//! RENEW of every family: a new end of the lease.
+//! RENEW of every family: the lease is extended.
 
 use crate::base::ids::HoldId;
 use crate::base::kind::Kind;
@@ -11,13 +11,12 @@ use crate::run::call;
 use crate::run::call::refused_in_script;
 use crate::step::Step;
 use crate::step::holder::{Whose, hold_of, holds_of};
-use crate::step::reentry::{claim, set_deadline};
 use crate::tables::Tables;
 use crate::value::resource::Resource;
 use dlock_wire::request::{Mode, Renew, RwRenew, SemRenew};
 
-/// DLOCK.RENEW and DFAIR.RENEW (`kind`): sets a new end of the lease, which may be sooner or later. Without PX or
-/// EX it uses the hold's own lease. It claims a QUEUE grant. The reply is the token; `NOTHELD` as for RELEASE.
+/// DLOCK.RENEW and DFAIR.RENEW (`kind`): the hold lasts at least PX from now. Without PX or EX it uses the hold's own
+/// lease. The reply is the token; `NOTHELD` if the owner does not hold it, or not with TOKEN.
 pub(crate) fn renew(
     tables: &mut Tables,
     turn: &mut Turn<'_>,
@@ -51,7 +50,7 @@ pub(crate) fn renew_hold(
 }
 
 impl Step<'_> {
-    /// Sets a new end of a lease.
+    /// Extends a lease.
     pub(crate) fn renew_here(
         &mut self,
         resource: &mut Resource,
@@ -62,16 +61,13 @@ impl Step<'_> {
         let hold_ref = self.tables.leases.hold_ref(resource.key_id, id);
         resource.change_hold(id, |hold| {
             let lease_ms = lease_ms.unwrap_or(hold.lease_ms);
-            if bind_ms.is_some() || hold.unclaimed().is_some() {
-                self.tables.follow(hold_ref, hold, bind_ms, self.caller.client);
+            if let Some(extras) = &mut hold.extras {
+                extras.unclaimed = None;
             }
-            if hold.unclaimed().is_some() {
-                claim(hold, self, lease_ms);
-            } else {
-                hold.lease_ms = lease_ms;
-                set_deadline(hold, self.lease + lease_ms);
-            }
-            hold.answers = hold.answers.wrapping_add(1);
+            self.tables.follow(hold_ref, hold, bind_ms, self.caller.client);
+            hold.promise(self.lease, lease_ms);
+            self.tables.in_flight.renewed(self.key, id, hold.token);
+            hold.answers = hold.answers.saturating_add(1);
         });
         self.dirty = true;
     }
@@ -82,7 +78,7 @@ pub(crate) fn rw_renew(tables: &mut Tables, turn: &mut Turn<'_>, call: &RwRenew<
     renew_hold(tables, turn, Kind::Rw, Some(call.mode), &call.renew)
 }
 
-/// DSEM.RENEW: sets a new end of the lease of a permit. 1; `NOTHELD` if it is unknown or has ended.
+/// DSEM.RENEW: extends the lease of a permit. 1; `NOTHELD` if it is unknown or has ended.
 pub(crate) fn sem_renew(tables: &mut Tables, turn: &mut Turn<'_>, call: &SemRenew<'_>) -> Answer {
     if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, None) {
         return fault.into();

@@ -30,10 +30,10 @@ pub(crate) fn end_absent(tables: &mut Tables, turn: &mut Turn<'_>, call: EndAbse
     Outcome::Count(some.len() as u64).into()
 }
 
-/// DLOCK.UNBLOCK: ends the blocked call of a connection with Null or `UNBLOCKED`. Returns whether there was one.
+/// DLOCK.UNBLOCK: ends the blocked call of a connection with Null or `STOPPED`. Returns whether there was one.
 pub(crate) fn unblock(tables: &mut Tables, turn: &mut Turn<'_>, call: Unblock) -> Answer {
     let outcome = if call.error {
-        Outcome::fault(ErrorCode::Unblocked, "an operator ended this call (DLOCK.UNBLOCK)")
+        Outcome::fault(ErrorCode::Stopped, "an operator ended this call (DLOCK.UNBLOCK)")
     } else {
         Outcome::Null
     };

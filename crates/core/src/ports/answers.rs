@@ -23,7 +23,7 @@ pub(crate) fn granted(id: HoldId, token: u64, demand: Demand) -> Outcome {
 }
 
 pub(crate) fn in_quarantine(left_ms: Millis) -> Outcome {
-    let text = format!("no new grants for another {left_ms} ms (dlock.restart-quarantine-ms)");
+    let text = format!("{left_ms} ms until this server grants again (dlock.restart-quarantine-ms)");
     Outcome::fault(ErrorCode::Quarantine, text)
 }
 

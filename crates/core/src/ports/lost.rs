@@ -6,7 +6,7 @@ use crate::base::kind::Kind;
 use crate::ports::subject::Subjects;
 use crate::value::hold::NO_CLIENT;
 use crate::value::resource::{Body, Resource};
-use crate::value::spent::{LOST_LATCH, Print, Prints, Use};
+use crate::value::spent::{LOST_LATCH, Loss, Print, Prints, Use};
 use alloc::vec::Vec;
 
 /// What has to be noted and told about the holds of a value, at the moment when the server unlinked it from its key. It
@@ -35,11 +35,11 @@ impl Lost {
         let (mut requests, mut bindings) = (Vec::new(), Vec::new());
         let mut subjects = Subjects::default();
         if matches!(&resource.body, Body::Latch(latch) if latch.count > 0) {
-            requests.push((prints.of(key, LOST_LATCH), Use::PassedOver));
+            requests.push((prints.of(key, LOST_LATCH), Use::Lost(Loss::Deleted)));
         }
         // One walk: holds are scattered in memory.
         for (id, hold) in resource.holds() {
-            requests.extend(prints.of_hold(key, kind, id, hold));
+            requests.extend(prints.of_hold(key, kind, id, hold, Loss::Deleted));
             if hold.bound_to() != NO_CLIENT {
                 bindings.push((hold.bound_to(), id));
             }

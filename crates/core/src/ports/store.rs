@@ -46,6 +46,10 @@ pub trait Store {
     fn user(&self) -> User {
         User::UNKNOWN
     }
+    /// The ACL user of the caller, for an id that is noted without a request. It may cost 0.2 µs.
+    fn caller(&self) -> User {
+        self.user()
+    }
     /// Whether the caller may read `key`, so that an answer may name it.
     fn may_read(&self, _key: Key<'_>) -> bool {
         true

@@ -7,9 +7,7 @@ use crate::base::ids::HoldId;
 use crate::base::shares::User;
 use crate::base::time::{LeaseInstant, Millis};
 use crate::value::fair::QueueEntry;
-use crate::value::hold::{
-    Binding, Extras, Hold, NO_CLIENT, Notify, REQUESTS_KEPT, Requests, Unclaimed,
-};
+use crate::value::hold::{Binding, Extras, Hold, NO_CLIENT, Notify, Requests, Unclaimed};
 use crate::value::latch::Latch;
 use crate::value::lock::Lock;
 use crate::value::spent::{RequestKey, Scope, Use};
@@ -100,7 +98,7 @@ struct ExtrasV1<'a> {
     #[serde(borrow)]
     notify_request: Option<Bytes<'a>>,
     bind_ms: Option<Millis>,
-    unclaimed_ms: Option<Millis>,
+    is_unclaimed: bool,
 }
 
 /// Where messages are published. New variants come at the end.
@@ -224,26 +222,19 @@ impl<'a> ExtrasV1<'a> {
             notify: NotifyV1::of(&extras.notify),
             notify_request: extras.notify_request.as_deref().map(Bytes),
             bind_ms: extras.binding.map(|binding| binding.ms),
-            unclaimed_ms: extras.unclaimed.map(|unclaimed| unclaimed.claim_ms),
+            is_unclaimed: extras.unclaimed.is_some(),
         }
     }
 
     fn restore(&self) -> Result<Extras, DecodeError> {
         check(self.bind_ms.is_none_or(|ms| ms <= names::BIND_MAX_MS))?;
-        check(self.unclaimed_ms.is_none_or(|ms| ms <= names::QUEUE_MAX_MS))?;
         Ok(Extras {
-            requests: Requests::from_bytes(self.requests.0, REQUESTS_KEPT)
-                .ok_or(DecodeError::Impossible)?,
+            requests: Requests::from_bytes(self.requests.0).ok_or(DecodeError::Impossible)?,
             label: label(self.label)?,
             notify: self.notify.restore()?,
             notify_request: self.notify_request.map(request).transpose()?,
-            binding: self.bind_ms.map(|ms| Binding {
-                ms,
-                client: NO_CLIENT,
-                is_shortened: false,
-                orphan_until: None,
-            }),
-            unclaimed: self.unclaimed_ms.map(|claim_ms| Unclaimed { client: NO_CLIENT, claim_ms }),
+            binding: self.bind_ms.map(|ms| Binding { ms, client: NO_CLIENT, is_shortened: false }),
+            unclaimed: self.is_unclaimed.then_some(Unclaimed { client: NO_CLIENT }),
         })
     }
 }

@@ -5,11 +5,10 @@ use crate::base::kind::Kind;
 use crate::base::time::{Millis, Now};
 use crate::ports::answers::wrong_type;
 use crate::ports::effects::{Answer, Outcome};
-use crate::ports::store::Lookup;
 use crate::ports::turn::{Caller, Turn, WrongType};
 use crate::run::{activity, enter};
 use crate::step::Step;
-use crate::step::requests::{Call, misused, seen_by_hold};
+use crate::step::requests::Call;
 use crate::tables::Tables;
 use crate::tables::queues::waiter::WaitState;
 use crate::value::hold::NO_CLIENT;
@@ -35,7 +34,11 @@ pub(crate) fn on_request(
         }
         verb(step, resource)
     });
-    answer.unwrap_or_else(|_| wrong_type().into())
+    answer.unwrap_or_else(|_| {
+        let lease = tables.regime.lease(turn.now.mono);
+        let known = tables.recall_alone(turn.caller.key(key), call, lease);
+        known.unwrap_or_else(wrong_type).into()
+    })
 }
 
 /// Marks the connection active, then runs one verb on the key of a call.
@@ -110,27 +113,4 @@ pub(crate) fn refused_in_script(
     let option = bind_ms.map(|_| "BIND").or(queue_ms.map(|_| "QUEUE"))?;
     let text = format!("{option} cannot be used in a script: the connection is unknown there");
     Some(Outcome::fault(ErrorCode::Err, text))
-}
-
-/// `ERR` if the id of a call was used for another request at this key. For calls for several keys, which then
-/// change nothing.
-pub(crate) fn refuse_misuse(
-    tables: &Tables,
-    turn: &mut Turn<'_>,
-    key: Key<'_>,
-    call: Call<'_>,
-) -> Option<Outcome> {
-    let lease = tables.regime.lease(turn.now.mono);
-    call.names().find_map(|name| {
-        let did = match turn.keys.get(key) {
-            Lookup::Here(resource) => seen_by_hold(resource, name).map(|(did, _)| did),
-            Lookup::Missing | Lookup::WrongType | Lookup::Elsewhere | Lookup::OutOfReach => None,
-        };
-        let fits = match (did, tables.find_spent(key, name, lease)) {
-            (Some(did), _) => call.asks.may_repeat(did),
-            (None, Some(used)) => call.asks.may_copy(used),
-            (None, None) => true,
-        };
-        (!fits).then(|| misused(key, name))
-    })
 }

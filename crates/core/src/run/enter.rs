@@ -85,10 +85,13 @@ pub(crate) fn on_key_alone<R>(
     let result = verb(&mut step, resource);
     step.settle(resource);
 
-    let Step { changed, granted, .. } = step;
+    let Step { changed, granted, unknown, lease, .. } = step;
     if changed {
         let is_free = resource.is_free();
         put_back(turn.keys, key, fresh, is_free, granted);
+    }
+    if !unknown.is_empty() {
+        tables.note_unknown(turn.keys.caller(), &unknown, lease);
     }
     Ok(result)
 }

@@ -71,7 +71,8 @@ pub(crate) fn grant_leftover(tables: &mut Tables, turn: &mut Turn<'_>) -> bool {
     has_some
 }
 
-/// The keys of a call, if all of them are free for it; otherwise the call keeps waiting.
+/// The keys of a call, if all of them are free for it; otherwise the call keeps waiting. It ends with `LIMIT` if its
+/// owner cannot enter one of them once more: no hand-off would come back to a hold that is entered less often later.
 pub(crate) fn members_that_are_open(
     tables: &mut Tables,
     turn: &mut Turn<'_>,
@@ -79,8 +80,10 @@ pub(crate) fn members_that_are_open(
 ) -> Option<Vec<Member>> {
     let first = tables.waits.by_id(call)?;
     let (owner, group) = (first.owner.clone(), tables.waits.group(first.group)?);
-    let slots = group.members.clone();
+    let (slots, id) = (group.members.clone(), first.ask.request.clone());
+    let id = id.as_deref();
     let mut members = Vec::with_capacity(slots.len());
+    let mut limit = None;
     for slot in slots {
         let queue = tables.waits.get(slot)?.queue;
         let found = tables.waits.queue(queue)?;
@@ -94,12 +97,20 @@ pub(crate) fn members_that_are_open(
             Key { db, name: &name },
             usize::MAX,
             |step, resource| match resource.lock() {
-                Lock::Held(hold) if hold.owner == owner && hold.count < u32::MAX => KeyState::Held,
+                Lock::Held(hold) if hold.owner == owner => {
+                    limit = step.no_room_in(hold, id);
+                    if limit.is_none() { KeyState::Held } else { KeyState::Closed(false) }
+                }
                 Lock::Free if step.tables.first_in(queue) == Some(slot) => KeyState::Open,
                 _ => KeyState::Closed(false),
             },
         );
-        tables.waits.by_id(call)?;
+        let waiter = tables.waits.by_id(call)?.id;
+        if let Some(limit) = limit {
+            tables.remove_waiter(call.slot());
+            turn.fx.wake(waiter, limit);
+            return None;
+        }
         if !state.is_ok_and(KeyState::can_be_taken) {
             tables.waits.set_grantable(slot, false);
             tables.waits.mark_dirty(queue);
@@ -136,7 +147,7 @@ pub(crate) fn grant_all(tables: &mut Tables, turn: &mut Turn<'_>, call: WaiterId
         let Ok((Outcome::Token(token), how)) = outcome else {
             debug_assert!(false, "a key that was there to be taken a moment ago");
             let taken: Vec<(Key<'_>, u64, Taken)> = parts.iter().filter_map(taken).collect();
-            let fault = give_back_all(tables, turn, &taken);
+            let fault = give_back_all(tables, turn, waiter.ask.request.as_deref(), &taken);
             turn.fx.wake(waiter.id, fault);
             return;
         };
@@ -163,7 +174,7 @@ impl Step<'_> {
     ) -> (Outcome, Taken) {
         if let Some(id) = own_hold(resource, terms.owner, terms.reqid, terms.demand) {
             let before = resource.hold(id).map(|hold| hold.count);
-            let outcome = self.acquire_again(resource, id, terms);
+            let outcome = self.acquire_again(resource, id, &terms);
             let is_counted = resource.hold(id).map(|hold| hold.count) != before;
             return (outcome, if is_counted { Taken::Entered } else { Taken::Known });
         }
@@ -173,12 +184,13 @@ impl Step<'_> {
     }
 }
 
-/// Rolls back what a call for several keys took before it met a key that it cannot have. `taken` has each key with
-/// the token of the hold. Returns the answer to the call.
+/// Rolls back what a call for several keys, with request `id`, took before it met a key that it cannot have. `taken`
+/// has each key with the token of the hold. Returns the answer to the call.
 #[cold]
 pub(crate) fn give_back_all(
     tables: &mut Tables,
     turn: &mut Turn<'_>,
+    id: Option<&[u8]>,
     taken: &[(Key<'_>, u64, Taken)],
 ) -> Outcome {
     for &(key, token, how) in taken {
@@ -189,7 +201,10 @@ pub(crate) fn give_back_all(
             match how {
                 Taken::Known => {}
                 Taken::Entered if count > 1 => {
-                    resource.change_hold(ALONE, |hold| hold.count -= 1);
+                    resource.change_hold(ALONE, |hold| {
+                        hold.count -= 1;
+                        hold.forget(id);
+                    });
                     step.dirty = true;
                 }
                 Taken::Entered | Taken::New => {

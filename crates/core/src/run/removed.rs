@@ -17,7 +17,7 @@ use crate::tables::pending::removed::Deleted;
 use crate::tables::portions::{AT_ONCE, PART};
 use crate::value::holds::Holds;
 use crate::value::resource::{Body, Resource};
-use crate::value::spent::{Print, Use};
+use crate::value::spent::{Loss, Print, Use};
 use dlock_wire::message::Event as Message;
 
 /// Tells that the value of `key` was deleted: some messages now, the rest in the tick.
@@ -98,7 +98,7 @@ pub(crate) fn drain_removed(tables: &mut Tables, turn: &mut Turn<'_>) -> bool {
     for _ in 0..PART.min(tables.wide_at_once) {
         let Some((id, hold)) = broken.readers.pop_first() else { return true };
         let key = broken.key();
-        note_over(tables, prints.of_hold(key, Kind::Rw, id, &hold), lease);
+        note_over(tables, prints.of_hold(key, Kind::Rw, id, &hold, Loss::Broken), lease);
         if tables.regime.is_primary() {
             turn.fx.note(key, Event::Break);
             if let Some(subject) = subject(id, &hold) {

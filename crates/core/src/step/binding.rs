@@ -29,8 +29,8 @@ impl Tables {
         self.bind_all(resource);
     }
 
-    /// Moves the binding of a hold to the connection that claims it or repeats a call. If the call names a time, the
-    /// binding gets it as `ms`. A hold without a binding gets none from a call without BIND.
+    /// An answered request for a hold that exists: with BIND (`ms`) a bound hold stays bound, to its connection and for
+    /// the largest time; without, it is bound no more. A hold that is not bound stays so.
     pub(crate) fn follow(
         &mut self,
         hold_ref: HoldRef,
@@ -38,10 +38,12 @@ impl Tables {
         ms: Option<Millis>,
         client: u64,
     ) {
-        if let Some(ms) = ms.or(hold.binding().map(|binding| binding.ms))
-            && client != NO_CLIENT
-        {
-            self.connections.bind_hold(hold_ref, hold, ms, client);
+        let Some(binding) = hold.binding() else { return };
+        if let Some(ms) = ms {
+            self.connections.bind_hold(hold_ref, hold, ms.max(binding.ms), client);
+        } else {
+            self.connections.unbind_hold(hold_ref, hold);
+            hold.extras_mut().binding = None;
         }
     }
 }
@@ -56,7 +58,7 @@ impl Connections {
 }
 
 /// The connection of a bound hold is not here any more, through no fault of the holder: the hold has a grace in which
-/// it can be bound again.
+/// its owner can ask again.
 pub(crate) fn orphan(hold: &mut Hold, from: LeaseInstant, grace_ms: Millis) {
     let deadline = hold.deadline;
     let Some(extras) = &mut hold.extras else { return };
@@ -66,7 +68,6 @@ pub(crate) fn orphan(hold: &mut Hold, from: LeaseInstant, grace_ms: Millis) {
     if let Some(binding) = &mut extras.binding {
         let until = from + orphan_lease(*binding, grace_ms);
         binding.client = NO_CLIENT;
-        binding.orphan_until = Some(until);
         binding.is_shortened = until < deadline;
         hold.deadline = deadline.min(until);
     }
@@ -82,7 +83,7 @@ impl Connections {
         client: u64,
     ) {
         self.unbind_hold(hold_ref, hold);
-        let binding = Binding { ms, client, is_shortened: false, orphan_until: None };
+        let binding = Binding { ms, client, is_shortened: false };
         hold.extras_mut().binding = Some(binding);
         if hold_ref.key != KeyId::NONE && client != NO_CLIENT {
             self.bind(client, hold_ref);

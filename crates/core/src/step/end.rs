@@ -2,6 +2,7 @@
 
 use crate::base::ids::{ALONE, HoldId};
 use crate::base::kind::Kind;
+use crate::base::time::Millis;
 use crate::ports::answers::BROKEN;
 use crate::ports::effects::Event;
 use crate::ports::subject::subject;
@@ -9,7 +10,7 @@ use crate::step::Step;
 use crate::tables::Tables;
 use crate::value::lock::Lock;
 use crate::value::resource::{Body, Ending, Resource};
-use crate::value::spent::{LOST_LATCH, Use};
+use crate::value::spent::{LOST_LATCH, Loss, Use};
 use alloc::vec::Vec;
 use dlock_wire::message::Event as Message;
 use dlock_wire::reply::{ErrorCode, HoldEnd};
@@ -21,12 +22,25 @@ pub(crate) enum End {
     Released,
     /// Released by its owner, who says that the work under it is done.
     Done,
-    /// The owner returned an unclaimed grant (CANCEL), or the grant could not be delivered.
+    /// The grant could not be delivered. No request is over.
     Returned,
     Expired,
     Unclaimed,
     Disconnected,
     Broken,
+}
+
+impl End {
+    /// How the requests of a hold that ended so are lost; `None`: the next copy of each of them counts as the first.
+    fn loss(self) -> Option<Loss> {
+        match self {
+            Self::Released | Self::Done => Some(Loss::Released),
+            Self::Expired | Self::Unclaimed => Some(Loss::Expired),
+            Self::Disconnected => Some(Loss::Disconnected),
+            Self::Broken => Some(Loss::Broken),
+            Self::Returned => None,
+        }
+    }
 }
 
 impl From<End> for HoldEnd {
@@ -119,8 +133,8 @@ impl Step<'_> {
         if matches!(resource.kind(), Kind::Lock | Kind::Fair) {
             self.tables.tell_observers(self.key, hold.token, end.into(), self.fx);
         }
-        if end != End::Returned {
-            self.spend_hold(resource.kind(), id, &hold, end);
+        if let Some(loss) = end.loss() {
+            self.spend_hold(resource.kind(), id, &hold, loss);
         }
         if let Body::Rw(rw) = &resource.body
             && let Some(queue) = self.tables.waits.queue_of(self.key)
@@ -159,14 +173,18 @@ impl Step<'_> {
             self.tables.waits.no_longer_grantable(self.key, &hold.owner);
         }
         let delay_ms = self.tables.settings.lock_delay_ms;
-        let delays = matches!(end, End::Expired | End::Disconnected | End::Broken);
-        if delays && id == ALONE && delay_ms > 0 && hold.unclaimed().is_none() {
-            let until = self.lease + delay_ms;
-            if let Some(lock) = resource.lock_mut() {
-                *lock = Lock::Closed { until, delay_ms };
-            }
+        let delays = matches!(end, End::Expired | End::Unclaimed | End::Disconnected | End::Broken);
+        if delays && id == ALONE && delay_ms > 0 {
+            self.close(resource, delay_ms);
         }
         self.former = Some(hold.owner);
+    }
+
+    /// The lock, which has just become free, stays closed for this time.
+    pub(crate) fn close(&mut self, resource: &mut Resource, delay_ms: Millis) {
+        if let Some(lock) = resource.lock_mut() {
+            *lock = Lock::Closed { until: self.lease + delay_ms, delay_ms };
+        }
     }
 }
 
@@ -186,7 +204,7 @@ impl Step<'_> {
     pub(crate) fn expire_latch(&mut self, resource: &mut Resource) {
         let Body::Latch(latch) = &mut resource.body else { return };
         **latch = crate::value::latch::Latch::default();
-        self.note_spent(LOST_LATCH, Use::PassedOver);
+        self.note_spent(LOST_LATCH, Use::Lost(Loss::Expired));
         self.dirty = true;
         self.fx.note(self.key, Event::Expire);
         self.tables.counters.expiries += 1;

@@ -30,8 +30,8 @@ pub(crate) enum GivesUp {
     Unblocked,
     /// Its connection closed during a blocked call.
     Disconnected,
-    /// Its owner left with CANCEL.
-    Cancelled,
+    /// Its owner gave up: RELEASE.
+    Released,
     /// The grace of its queue entry elapsed, without a connection.
     Lapsed,
 }
@@ -42,7 +42,7 @@ impl GivesUp {
             Self::TimedOut => "timed out",
             Self::Unblocked => "unblocked",
             Self::Disconnected => "connection closed",
-            Self::Cancelled => "cancelled",
+            Self::Released => "released",
             Self::Lapsed => "queue entry lapsed",
         }
     }

@@ -5,7 +5,7 @@
 //! gets its name in [`Step::name_hold`] and begins in [`begin_hold`]. A TAKE gets permits without a hold.
 
 use crate::base::bytes::Owner;
-use crate::base::ids::{ALONE, HoldId, HoldRef, KeyId, WaiterSlot};
+use crate::base::ids::{ALONE, HoldId, KeyId, WaiterSlot};
 use crate::base::kind::Kind;
 use crate::base::time::Millis;
 use crate::ports::answers::{granted, grants_are_closed, tokens_used_up};
@@ -15,11 +15,10 @@ use crate::step::Step;
 use crate::step::observe::token_of;
 use crate::step::requests::{Asks, Call};
 use crate::step::terms::Terms;
-use crate::tables::Tables;
 use crate::tables::pending::in_flight::{Given, Part, Taken};
 use crate::tables::queues::waiter::{WaitState, Waiter};
 use crate::tables::settings::Settings;
-use crate::value::hold::{Did, Hold, Unclaimed};
+use crate::value::hold::{Hold, Unclaimed};
 use crate::value::resource::{Body, Resource};
 use crate::value::spent::Use;
 use crate::value::wait_request::Demand;
@@ -63,23 +62,14 @@ impl Step<'_> {
             answers: 0,
             extras: None,
         };
-        hold.remember(terms.reqid, Did::Acquire);
-        self.tables.apply_options(self.tables.leases.hold_ref(key_id, name.id), &mut hold, terms);
-        hold
-    }
-}
-
-impl Tables {
-    /// Applies the options of a call to a hold: label, channel, binding.
-    pub(crate) fn apply_options(&mut self, hold_ref: HoldRef, hold: &mut Hold, terms: Terms<'_>) {
-        if let Some(label) = terms.label.filter(|label| !label.is_empty() || hold.extras.is_some())
-        {
-            hold.extras_mut().label = label.into();
-        }
+        hold.remember(terms.reqid);
+        hold.set_label(terms.label);
         hold.set_notify(terms.notify, terms.reqid);
         if let Some(ms) = terms.bind_ms {
-            self.connections.bind_hold(hold_ref, hold, ms, terms.client);
+            let hold_ref = self.tables.leases.hold_ref(key_id, name.id);
+            self.tables.connections.bind_hold(hold_ref, &mut hold, ms, terms.client);
         }
+        hold
     }
 }
 
@@ -142,17 +132,22 @@ impl Step<'_> {
         begin_hold(self, resource, id, hold);
     }
 
-    /// Grants to a queue entry without a blocked call: the grant stays unclaimed, and a message tells the owner.
+    /// Grants to a queue entry without a blocked call, and a message tells the owner. While its connection is open the
+    /// grant is a promise like an answer. Without one it is an offer: the lock is kept until the owner asks again.
     fn leave_unclaimed(&mut self, waiter: &Waiter, id: HoldId, hold: &mut Hold) {
         let claim_ms = self.tables.settings.claim_ms(waiter.ask.queue_ms);
-        let end = self.lease + claim_ms;
-        hold.extras_mut().unclaimed = Some(Unclaimed { client: waiter.client, claim_ms });
-        hold.deadline = match waiter.wait_state {
-            WaitState::Disconnected { until } => end.min(until),
-            WaitState::Blocked { .. } | WaitState::GroupMember | WaitState::Connected => end,
+        hold.extras_mut().unclaimed = Some(Unclaimed { client: waiter.client });
+        let event = if let WaitState::Disconnected { until } = waiter.wait_state {
+            // The lease stays: a snapshot of the offer must cover what its owner is promised when it asks again.
+            hold.lease_ms = hold.lease_ms.max(claim_ms);
+            hold.deadline = until.min(self.lease + claim_ms);
+            message::Event::Offered
+        } else {
+            hold.promise(self.lease, claim_ms);
+            message::Event::Granted
         };
         if let Some(subject) = subject(id, hold) {
-            self.fx.message(message::Event::Granted, self.key, subject);
+            self.fx.message(event, self.key, subject);
         }
     }
 
@@ -172,7 +167,8 @@ impl Step<'_> {
 }
 
 impl Settings {
-    /// Time in which a grant must be claimed, in milliseconds. (An entry of a fair lock without QUEUE lasts its grace.)
+    /// Shortest time that a grant to a place lasts, in milliseconds. (An entry of a fair lock without QUEUE lasts its
+    /// grace.)
     pub(crate) fn claim_ms(&self, queue_ms: Option<Millis>) -> Millis {
         queue_ms.unwrap_or(self.fair_grace_ms).min(self.claim_ms)
     }

@@ -72,7 +72,8 @@ fn find_hold(resource: &Resource, whose: Whose<'_>) -> Option<HoldId> {
     (*hold.owner == *whose.owner).then_some(crate::base::ids::ALONE)
 }
 
-/// The hold of the owner that a call re-enters, claims or repeats.
+/// The hold of the owner that a call re-enters or repeats, or the grant to a place that it takes over. Of permits, a
+/// call with an id repeats only its own.
 pub(crate) fn own_hold(
     resource: &Resource,
     owner: &[u8],
@@ -83,9 +84,10 @@ pub(crate) fn own_hold(
         (Body::Rw(rw), Demand::Rw(mode)) => rw.find(owner, mode),
         (Body::Semaphore(semaphore), Demand::Permits { count, .. }) => {
             let permits = &semaphore.permits;
-            let repeated = reqid.and_then(|id| permits.by_request(owner, id));
-            let repeated = repeated.map(|(id, _)| id);
-            repeated.or_else(|| permits.to_claim(owner, count))
+            match reqid {
+                Some(id) => permits.by_request(owner, id).map(|(id, _)| id),
+                None => permits.to_claim(owner, count),
+            }
         }
         _ => resource.lock().hold().filter(|hold| *hold.owner == *owner).map(|_| ALONE),
     }

@@ -10,7 +10,7 @@ use crate::ports::store::{Lookup, Store};
 use crate::step::Step;
 use crate::step::binding::orphan;
 use crate::tables::Tables;
-use crate::tables::in_force::{full_lease, longest_lease, remainder};
+use crate::tables::in_force::remainder;
 use crate::value::lock::Lock;
 use crate::value::resource::{Body, Resource};
 
@@ -73,7 +73,7 @@ impl Tables {
         let (mut token, mut has_extras) = (0, false);
         resource.change_all_holds(|_, hold| {
             has_extras |= hold.extras.is_some();
-            hold.deadline = starts(hold.deadline, longest_lease(hold));
+            hold.deadline = starts(hold.deadline, hold.lease_ms);
             token = token.max(hold.token);
         });
         resource.from_snapshot = false;
@@ -96,7 +96,7 @@ impl Step<'_> {
             }
         }
         resource.change_all_holds(|_, hold| {
-            hold.deadline = began + full_lease(hold);
+            hold.deadline = began + hold.lease_ms;
             orphan(hold, began, grace_ms);
         });
         if self.tables.regime.is_primary() {

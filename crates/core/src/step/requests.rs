@@ -7,16 +7,15 @@
 use crate::base::ids::HoldId;
 use crate::base::key::Key;
 use crate::base::kind::Kind;
+use crate::base::shares::User;
 use crate::base::time::{LeaseInstant, Now};
 use crate::ports::answers::quoted;
 use crate::ports::effects::Outcome;
 use crate::step::Step;
-use crate::step::end::End;
 use crate::tables::Tables;
-use crate::tables::portions::AT_ONCE;
 use crate::value::hold::{Did, Hold};
 use crate::value::resource::{Body, Resource};
-use crate::value::spent::{Limits, RequestKey, Scope, SpentRequests, Use, spent_of};
+use crate::value::spent::{Limits, Loss, Print, RequestKey, Scope, SpentRequests, Use, spent_of};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -31,7 +30,6 @@ const REMEMBERED: usize = 1_000;
 pub(crate) enum Asks {
     Acquire,
     Release,
-    Cancel,
     Take(u32),
     Give(u32),
     Drain,
@@ -42,7 +40,7 @@ pub(crate) enum Asks {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call<'a> {
     pub kind: Kind,
-    /// The mode, for a read-write lock; CANCEL is about both modes.
+    /// The mode, for a read-write lock.
     pub mode: Option<Mode>,
     /// Empty for calls without an owner.
     pub owner: &'a [u8],
@@ -58,41 +56,32 @@ impl<'a> Call<'a> {
 
     /// `ERR`: the id was used for another request.
     pub fn misused(self, key: Key<'_>) -> Outcome {
-        self.names().next().map_or(Outcome::Null, |name| misused(key, name))
+        self.name().map_or(Outcome::Null, |name| misused(key, name))
     }
 
     /// The holds that the call may be about. Of the permits, only some.
     pub(crate) fn may_be_about(self, resource: &Resource) -> Vec<HoldId> {
         match &resource.body {
             Body::Semaphore(semaphore) if !self.owner.is_empty() => {
-                let permits = &semaphore.permits;
-                let repeated = self.id.and_then(|id| permits.by_request(self.owner, id));
-                let repeated = repeated.map(|(id, _)| id);
-                repeated.into_iter().chain(permits.all_to_claim(self.owner).take(AT_ONCE)).collect()
+                let repeated = self.id.and_then(|id| semaphore.permits.by_request(self.owner, id));
+                repeated.into_iter().map(|(id, _)| id).collect()
             }
             Body::Rw(_) => resource.holds_of(self.owner).map(|(id, _)| id).collect(),
             Body::Semaphore(_) | Body::Lock(_) | Body::Fair(_) | Body::Latch(_) => Vec::new(),
         }
     }
 
-    /// The names under which the memory knows it.
-    pub fn names(self) -> impl Iterator<Item = RequestKey<'a>> {
-        let modes = match (self.kind, self.mode) {
-            (Kind::Rw, None) => [Some(Mode::Read), Some(Mode::Write)],
-            (_, mode) => [mode, None],
-        };
-        let second = modes[1].is_some();
-        let scopes = modes.into_iter().take(1 + usize::from(second));
-        let scopes = scopes.filter_map(move |mode| Scope::of(self.kind, mode));
-        let id = self.id;
-        scopes.filter_map(move |scope| Some(RequestKey { scope, owner: self.owner, id: id? }))
+    /// The name under which the memory knows it.
+    pub fn name(self) -> Option<RequestKey<'a>> {
+        let scope = Scope::of(self.kind, self.mode)?;
+        Some(RequestKey { scope, owner: self.owner, id: self.id? })
     }
 }
 
 /// What is known of the request named by a call.
 enum Known {
-    /// A hold in force knows it; the flag says whether the owner has claimed that hold.
-    ByHold(Did, bool),
+    /// It counts in a hold in force.
+    InForce,
     /// It is over.
     Over(Use),
 }
@@ -119,27 +108,17 @@ impl Step<'_> {
     /// The answer to a copy of a request that is over; `ERR` for an id that was used for another request. `None`: the
     /// call has to be carried out, or repeats what a hold in force knows.
     pub(crate) fn recall(&mut self, resource: &Resource, call: Call<'_>) -> Option<Outcome> {
-        if matches!(call.asks, Asks::Acquire)
-            && let Some(outcome) = self.refused_before(call)
-        {
-            return Some(outcome);
-        }
-        let used = call.names().find_map(|name| match self.known(resource, name)? {
-            Known::ByHold(did, _) if !call.asks.may_repeat(did) => {
-                Some(Err(misused(self.key, name)))
-            }
-            // It was granted, so there is nothing to cancel; the owner's present wait belongs to another request.
-            Known::ByHold(Did::Acquire, true) if matches!(call.asks, Asks::Cancel) => {
-                Some(Ok((name, Use::Acquired)))
-            }
-            Known::ByHold(..) => None,
+        let used = call.name().and_then(|name| match self.known(resource, name)? {
+            Known::InForce => None,
             Known::Over(used) if call.asks.may_copy(used) => Some(Ok((name, used))),
             Known::Over(_) => Some(Err(misused(self.key, name))),
-        })?;
-        Some(match used {
-            Ok((name, used)) => self.answer_again(resource, call, name, used),
-            Err(fault) => fault,
-        })
+        });
+        match used {
+            Some(Ok((name, used))) => Some(self.answer_again(resource, call, name, used)),
+            Some(Err(fault)) => Some(fault),
+            None if matches!(call.asks, Asks::Acquire) => self.refused_before(call),
+            None => None,
+        }
     }
 
     fn answer_again(
@@ -160,27 +139,34 @@ impl Step<'_> {
                 Outcome::Taken
             }
             (Asks::Give(_) | Asks::Resize(_), _) => Outcome::Available(resource.available()),
-            (Asks::Cancel, Use::Acquired) => {
-                self.tables.in_flight.cancel_on_the_way(self.key, resource, call.owner, call.id);
-                Outcome::Count(0)
-            }
-            // NOTHELD would say no more than that nothing is held now.
-            (_, Use::PassedOver) => spent(self.key, name, used),
-            (Asks::Release, Use::Released(answer)) if call.kind == Kind::Semaphore => {
-                Outcome::Available(i64::from(answer))
-            }
-            (_, Use::Released(answer) | Use::Cancelled(answer) | Use::Drained(answer)) => {
-                Outcome::Count(u64::from(answer))
-            }
-            _ => Outcome::Null,
+            (Asks::Drain, Use::Drained(answer)) => Outcome::Count(u64::from(answer)),
+            _ => released_before(self.key, name, used),
         }
     }
 
     fn known(&self, resource: &Resource, name: RequestKey<'_>) -> Option<Known> {
-        if let Some((did, is_claimed)) = seen_by_hold(resource, name) {
-            return Some(Known::ByHold(did, is_claimed));
+        if let Some(did) = seen_by_hold(resource, name) {
+            return Some(did.spent().map_or(Known::InForce, Known::Over));
         }
         self.tables.find_spent(self.key, name, self.lease).map(Known::Over)
+    }
+}
+
+impl Tables {
+    /// The answer to a copy of a request about a key that has another type now: what the memory knows of it.
+    pub(crate) fn recall_alone(
+        &self,
+        key: Key<'_>,
+        call: Call<'_>,
+        lease: LeaseInstant,
+    ) -> Option<Outcome> {
+        let name = call.name()?;
+        let used = self.find_spent(key, name, lease)?;
+        match call.asks {
+            Asks::Acquire => Some(spent(key, name, used)),
+            Asks::Release => Some(released_before(key, name, used)),
+            Asks::Take(_) | Asks::Give(_) | Asks::Drain | Asks::Resize(_) => None,
+        }
     }
 }
 
@@ -188,15 +174,15 @@ impl Tables {
     /// Whether a call names a request that is over, as far as the memory knows.
     pub(crate) fn is_over(&self, key: Key<'_>, now: Now, call: Call<'_>) -> bool {
         let lease = self.regime.lease(now.mono);
-        call.names().any(|name| self.find_spent(key, name, lease).is_some())
+        call.name().is_some_and(|name| self.find_spent(key, name, lease).is_some())
     }
 }
 
 impl Step<'_> {
     /// What a TAKE with this id did, for waiters with the id of a call that was carried out meanwhile.
     pub(crate) fn taken_by(&self, id: Option<&[u8]>) -> Option<Use> {
-        let mut names = Call::without_owner(id, Asks::Take(0)).names();
-        self.tables.find_spent(self.key, names.next()?, self.lease)
+        let name = Call::without_owner(id, Asks::Take(0)).name()?;
+        self.tables.find_spent(self.key, name, self.lease)
     }
 }
 
@@ -216,14 +202,14 @@ impl Tables {
 impl Step<'_> {
     /// Notes a request that no hold knows.
     pub(crate) fn spend(&mut self, call: Call<'_>, what: Use) {
-        for name in call.names() {
+        if let Some(name) = call.name() {
             self.note_spent(name, what);
         }
     }
 
     /// Notes the requests of a hold that has ended.
-    pub(crate) fn spend_hold(&mut self, kind: Kind, id: HoldId, hold: &Hold, end: End) {
-        for (name, what) in spent_of(kind, id, hold, matches!(end, End::Released | End::Done)) {
+    pub(crate) fn spend_hold(&mut self, kind: Kind, id: HoldId, hold: &Hold, loss: Loss) {
+        for (name, what) in spent_of(kind, id, hold, loss) {
             self.note_spent(name, what);
         }
     }
@@ -231,14 +217,18 @@ impl Step<'_> {
     pub(crate) fn note_spent(&mut self, name: RequestKey<'_>, what: Use) {
         let limits = self.tables.settings.request_limits();
         let print = self.tables.spent.print(self.key, name);
-        self.tables.spent.put(self.user, print, what, self.lease, limits);
+        if what == Use::Unknown {
+            self.unknown.push(print);
+        } else {
+            self.tables.spent.put(self.user, print, what, self.lease, limits);
+        }
         self.spent.push(name, Some(what));
         self.dirty = true;
     }
 
     /// Forgets a request that was rolled back: the next copy of it counts as the first.
     pub(crate) fn unspend(&mut self, call: Call<'_>) {
-        for name in call.names() {
+        if let Some(name) = call.name() {
             self.forget_spent(name);
         }
     }
@@ -250,20 +240,23 @@ impl Step<'_> {
     }
 }
 
-impl Asks {
-    /// Whether this can repeat the request that did `did` to a hold in force.
-    pub(crate) fn may_repeat(self, did: Did) -> bool {
-        match did {
-            Did::Acquire => matches!(self, Self::Acquire | Self::Cancel),
-            Did::Release(_) => matches!(self, Self::Release),
+impl Tables {
+    /// Notes the ids that a step left in [`Step::unknown`], as those of `user`.
+    pub(crate) fn note_unknown(&mut self, user: User, ids: &[Print], lease: LeaseInstant) {
+        let limits = self.settings.request_limits();
+        for &print in ids {
+            self.spent.put(user, print, Use::Unknown, lease, limits);
         }
     }
+}
 
-    /// Whether this can repeat a request with the use `used`, or CANCEL it.
+impl Asks {
+    /// Whether this can repeat a request with the use `used`, or end it.
     pub fn may_copy(self, used: Use) -> bool {
         match used {
-            Use::Acquired | Use::Cancelled(_) => matches!(self, Self::Acquire | Self::Cancel),
-            Use::Released(_) | Use::PassedOver => matches!(self, Self::Release),
+            Use::Lost(_) | Use::Released(_) | Use::Waited | Use::Unknown => {
+                matches!(self, Self::Acquire | Self::Release)
+            }
             Use::Taken(n) => matches!(self, Self::Take(m) if m == n),
             Use::Given(n) => matches!(self, Self::Give(m) if m == n),
             Use::Drained(_) => matches!(self, Self::Drain),
@@ -275,8 +268,8 @@ impl Asks {
     }
 }
 
-/// What a request did to a hold in force that knows it, and whether the owner has claimed that hold.
-pub(crate) fn seen_by_hold(resource: &Resource, name: RequestKey<'_>) -> Option<(Did, bool)> {
+/// What became of a request in a hold in force that knows it.
+pub(crate) fn seen_by_hold(resource: &Resource, name: RequestKey<'_>) -> Option<Did> {
     if name.owner.is_empty() {
         return None;
     }
@@ -284,21 +277,63 @@ pub(crate) fn seen_by_hold(resource: &Resource, name: RequestKey<'_>) -> Option<
     if let (Body::Semaphore(semaphore), Scope::Semaphore) = (&resource.body, name.scope) {
         // An owner can have thousands of permits, so they are found by an index.
         let (_, hold) = semaphore.permits.by_request(name.owner, name.id)?;
-        return Some((hold.seen(Some(name.id))?, hold.unclaimed().is_none()));
+        return hold.seen(Some(name.id));
     }
     let own = resource.holds_of(name.owner);
     let mut own = own.filter(|(id, _)| Scope::of_hold(kind, *id) == Some(name.scope));
-    own.find_map(|(_, hold)| Some((hold.seen(Some(name.id))?, hold.unclaimed().is_none())))
+    own.find_map(|(_, hold)| hold.seen(Some(name.id)))
 }
 
 #[cold]
 fn spent(key: Key<'_>, name: RequestKey<'_>, used: Use) -> Outcome {
     let end = match used {
-        Use::Cancelled(_) => "was cancelled",
-        Use::PassedOver => "found no hold: it had ended before",
-        _ => "was carried out, and its hold has ended",
+        Use::Lost(_) => "is over: its hold has ended",
+        _ => "is over: it was released",
     };
-    Outcome::fault(ErrorCode::Spent, format!("{} {end}", shown(key, name)))
+    Outcome::fault(ErrorCode::Spent, format!("{} {end}. Ask with another REQID", shown(key, name)))
+}
+
+/// `SPENT` for a request that is over in a hold in force.
+#[cold]
+pub(crate) fn spent_in(key: Key<'_>, owner: &[u8], id: &[u8]) -> Outcome {
+    spent(key, RequestKey { scope: Scope::Lock, owner, id }, Use::Waited)
+}
+
+/// The answer to a RELEASE of a request that is over.
+fn released_before(key: Key<'_>, name: RequestKey<'_>, used: Use) -> Outcome {
+    match used {
+        Use::Released(answer) if name.scope == Scope::Semaphore => {
+            Outcome::Available(i64::from(answer.cast_signed()))
+        }
+        Use::Released(answer) => Outcome::Count(u64::from(answer)),
+        Use::Waited => Outcome::Null,
+        Use::Lost(loss) => lost(key, name, loss),
+        _ => unknown(key, name),
+    }
+}
+
+/// `LOST`: the hold of a request had ended before its RELEASE.
+#[cold]
+fn lost(key: Key<'_>, name: RequestKey<'_>, loss: Loss) -> Outcome {
+    let (reason, why) = match loss {
+        Loss::Expired => ("expired", "its lease was over"),
+        Loss::Broken => ("broken", "an operator broke it"),
+        Loss::Deleted => ("deleted", "the key was deleted or overwritten"),
+        Loss::Disconnected => ("disconnected", "the connection that it was bound to closed"),
+        Loss::Released => ("released", "a RELEASE without its REQID ended it"),
+    };
+    let text = format!("{reason} the hold of {} had ended before: {why}", shown(key, name));
+    Outcome::fault(ErrorCode::Lost, text)
+}
+
+/// `UNKNOWN`: the server knows nothing that a RELEASE could end.
+#[cold]
+pub(crate) fn unknown(key: Key<'_>, name: RequestKey<'_>) -> Outcome {
+    let text = format!(
+        "{} has nothing here that this server knows of. RELEASE names the REQID of the ACQUIRE",
+        shown(key, name)
+    );
+    Outcome::fault(ErrorCode::Unknown, text)
 }
 
 /// The id of a call was used for another request.
@@ -333,7 +368,7 @@ impl Step<'_> {
     pub(crate) fn refused_before(&self, call: Call<'_>) -> Option<Outcome> {
         let limits = refused_limits(self.tables);
         let known = |name| self.tables.refused.find(self.key, name, self.lease, limits);
-        call.names().find_map(known)?;
+        call.name().and_then(known)?;
         let text = format!(
             "{} waited forever for {}, and its place is gone; ask with another REQID",
             crate::ports::answers::quoted(call.owner),

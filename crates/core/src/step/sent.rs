@@ -15,7 +15,7 @@ impl Tables {
     pub(crate) fn send(&mut self, waiter: &Waiter, parts: Vec<Part>) {
         let stays = stays(&self.settings, waiter, parts.first());
         let request = waiter.ask.request.clone();
-        let grant = InFlight { client: waiter.client, request, is_cancelled: false, stays, parts };
+        let grant = InFlight { client: waiter.client, request, stays, parts };
         self.in_flight.grants.insert(waiter.id, grant);
     }
 }

@@ -38,9 +38,11 @@ impl Step<'_> {
                 self.tables.note_waiter(slot);
                 return Ok(slot);
             }
+            // One place goes and one comes.
             self.tables.evict(self.key, slot, terms.reqid, self.fx);
+        } else {
+            self.tables.has_room(self.key, 1)?;
         }
-        self.tables.has_room(self.key, 1)?;
         let new_waiter = NewWaiter {
             entry: Arc::new(QueueEntry { owner: terms.owner.into(), since: self.now.mono, ask }),
             client: self.caller.client,
@@ -156,7 +158,8 @@ impl Tables {
     }
 
     /// Answers the call with its waiter in `slot`, if it is blocked: a later call, with request id `by`, has replaced
-    /// it. A request without a blocked call gets a message, unless the later call is a copy of it.
+    /// it. A request without a blocked call gets a message. A later call that is a copy of it asks for the same: then
+    /// the blocked call gets Null, and there is no message.
     pub(crate) fn tell_replaced(
         &mut self,
         key: Key<'_>,
@@ -167,7 +170,11 @@ impl Tables {
         let Some(earlier) = self.waits.get(slot).map(|waiter| self.waits.leader(waiter)) else {
             return;
         };
-        if earlier.wait_state.is_parked() {
+        let id = earlier.ask.request.as_deref();
+        let is_copy = id.is_some() && id == by;
+        if earlier.wait_state.is_parked() && is_copy {
+            fx.wake(earlier.id, Outcome::Null);
+        } else if earlier.wait_state.is_parked() {
             let text = format!(
                 "{} asked again for {} with another call",
                 quoted(&earlier.owner),
@@ -175,7 +182,8 @@ impl Tables {
             );
             fx.wake(earlier.id, Outcome::fault(ErrorCode::Replaced, text));
             self.counters.replaced += 1;
-        } else if earlier.ask.request.as_deref().is_some_and(|id| Some(id) != by)
+        } else if id.is_some()
+            && !is_copy
             && let Some(subject) = place_subject(earlier)
         {
             fx.message(message::Event::Replaced, key, subject);

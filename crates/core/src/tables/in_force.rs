@@ -53,8 +53,7 @@ impl Tables {
         lease: LeaseInstant,
     ) -> LeaseInstant {
         let grace_ms = self.settings.fair_grace_ms;
-        let is_doubtful = self.regime.trusts_no_remainder(resource);
-        let full = if is_doubtful { longest_lease(hold) } else { full_lease(hold) };
+        let full = hold.lease_ms;
         let full = hold.binding().map_or(full, |binding| full.min(orphan_lease(binding, grace_ms)));
         let until = self.ends(resource, hold.deadline, full, lease);
         let shortened = hold
@@ -76,16 +75,6 @@ impl Regime {
 /// full time, because the snapshot lacks later renewals.
 pub(crate) fn remainder(left: LeaseInstant, full: Millis, from_snapshot: bool) -> LeaseInstant {
     if from_snapshot { left.max(LeaseInstant(0) + full) } else { left }
-}
-
-/// The longest lease on which the owner of a hold from a snapshot may count: it may have claimed the grant since.
-pub(crate) fn longest_lease(hold: &Hold) -> Millis {
-    full_lease(hold).max(hold.lease_ms)
-}
-
-/// The lease that a promoted replica gives a hold.
-pub(crate) fn full_lease(hold: &Hold) -> Millis {
-    hold.unclaimed().map_or(hold.lease_ms, |unclaimed| unclaimed.claim_ms)
 }
 
 /// The longest time that a bound hold lasts without its connection.

@@ -9,8 +9,11 @@ use core::hash::Hasher;
 use dlock_wire::names;
 use siphasher::sip::SipHasher13;
 
-/// Number of request ids that a hold remembers.
-pub const REQUESTS_KEPT: usize = 8;
+/// Largest number of ids of a hold that are not released.
+pub const OPEN_MAX: usize = 64;
+
+/// Number of ids that a hold remembers after they are over.
+pub const OVER_KEPT: usize = 8;
 
 /// The client id that stands for "no connection".
 pub const NO_CLIENT: u64 = 0;
@@ -41,7 +44,7 @@ pub struct Hold {
 /// The parts of a hold that few holds have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Extras {
-    /// The last request ids.
+    /// Its request ids.
     pub requests: Requests,
     /// Free text for INFO and WAITERS.
     pub label: Box<[u8]>,
@@ -51,7 +54,7 @@ pub struct Extras {
     pub notify_request: Option<Box<[u8]>>,
     /// The binding to a connection.
     pub binding: Option<Binding>,
-    /// Set while a QUEUE grant waits to be claimed.
+    /// Set until a request of the owner reaches a grant to its place.
     pub unclaimed: Option<Unclaimed>,
 }
 
@@ -88,61 +91,66 @@ pub struct Binding {
     pub client: u64,
     /// The lease was shortened because the connection closed.
     pub is_shortened: bool,
-    /// After a restart or failover: the latest end of the hold unless it is bound again.
-    pub orphan_until: Option<LeaseInstant>,
 }
 
-/// A QUEUE grant that is not claimed yet.
+/// A grant to a place that no request of its owner has reached yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unclaimed {
     /// The connection of the waiter; [`NO_CLIENT`] if it is closed.
     pub client: u64,
-    /// Time from the grant in which its owner can claim it, in milliseconds.
-    pub claim_ms: Millis,
 }
 
-/// The last few request ids of a hold, oldest first, and what each of them did.
+/// The ids of the requests that a hold was given to, in the order in which they came or ended, and what became of each.
+/// At most [`OPEN_MAX`] are not over, and the last [`OVER_KEPT`] that are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Requests(Vec<u8>);
 
-/// What a request did to a hold.
+/// What became of a request in a hold that is in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Did {
-    /// ACQUIRE.
-    Acquire,
-    /// RELEASE, which answered this.
-    Release(u32),
+    /// It counts in the hold.
+    Acquired,
+    /// Its RELEASE answered this.
+    Released(u32),
+    /// A RELEASE without its id took its count.
+    Overtaken,
 }
 
-/// Bit in the byte in front of an id, whose low six bits are the length minus one: RELEASE, whose answer follows the id
-/// in four bytes.
-const RELEASE: u8 = 0x40;
+/// Bits in the byte in front of an id, whose low six bits are the length minus one: it was released, and the answer
+/// follows the id in four bytes; or its count was taken.
+const RELEASED: u8 = 0x40;
+const OVERTAKEN: u8 = 0x80;
 
-/// A request id, and what the request did.
+/// A request id, and what became of the request.
 type Request<'a> = (&'a [u8], Did);
 
 /// Splits off the first request id; `None` if the bytes are invalid.
 fn split_first(bytes: &[u8]) -> Option<(Request<'_>, &[u8])> {
     let (&head, rest) = bytes.split_first()?;
-    let len = usize::from(head & !RELEASE) + 1;
-    let (id, rest) = rest.split_at_checked(len).filter(|_| len <= names::REQID_MAX)?;
-    if head & RELEASE == 0 {
-        return Some(((id, Did::Acquire), rest));
+    let len = usize::from(head & !(RELEASED | OVERTAKEN)) + 1;
+    let (id, rest) = rest.split_at_checked(len)?;
+    match head & (RELEASED | OVERTAKEN) {
+        0 => Some(((id, Did::Acquired), rest)),
+        OVERTAKEN => Some(((id, Did::Overtaken), rest)),
+        RELEASED => {
+            let (answer, rest) = rest.split_first_chunk()?;
+            Some(((id, Did::Released(u32::from_le_bytes(*answer))), rest))
+        }
+        _ => None,
     }
-    let (answer, rest) = rest.split_first_chunk()?;
-    Some(((id, Did::Release(u32::from_le_bytes(*answer))), rest))
 }
 
 impl Requests {
     /// Rebuilds the list from [`Requests::as_bytes`]. `None` if the bytes are invalid.
-    pub fn from_bytes(bytes: &[u8], keep: usize) -> Option<Self> {
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes;
-        let mut count = 0;
+        let (mut open, mut over) = (0, 0);
         while !rest.is_empty() {
-            (_, rest) = split_first(rest)?;
-            count += 1;
+            let ((_, did), behind) = split_first(rest)?;
+            *(if did == Did::Acquired { &mut open } else { &mut over }) += 1;
+            rest = behind;
         }
-        (count <= keep).then(|| Self(bytes.to_vec()))
+        (open <= OPEN_MAX && over <= OVER_KEPT).then(|| Self(bytes.to_vec()))
     }
 
     /// Every id, each with what it did.
@@ -155,32 +163,44 @@ impl Requests {
         self.iter().find(|(known, _)| *known == id).map(|(_, did)| did)
     }
 
-    /// Adds `id` (1 to 64 bytes) and forgets the oldest beyond `keep`.
-    pub fn remember(&mut self, id: &[u8], did: Did, keep: usize) {
+    /// Those that are not over, oldest first.
+    pub fn open(&self) -> impl Iterator<Item = &[u8]> {
+        self.iter().filter(|(_, did)| *did == Did::Acquired).map(|(id, _)| id)
+    }
+
+    /// Adds `id` (1 to 64 bytes) at the end.
+    pub fn add(&mut self, id: &[u8], did: Did) {
         debug_assert!(!id.is_empty() && id.len() <= names::REQID_MAX);
-        let mut count = self.iter().count();
-        while count >= keep
-            && let Some((_, rest)) = split_first(&self.0)
-        {
-            let oldest = self.0.len() - rest.len();
-            self.0.drain(..oldest);
-            count -= 1;
-        }
         // Request ids have 1 to 64 bytes, so their length fits; another one is not an id.
         let Some(Ok(len)) = id.len().checked_sub(1).map(u8::try_from) else { return };
         self.0.reserve(1 + id.len());
-        self.0.push(if did == Did::Acquire { len } else { RELEASE | len });
+        self.0.push(match did {
+            Did::Acquired => len,
+            Did::Released(_) => RELEASED | len,
+            Did::Overtaken => OVERTAKEN | len,
+        });
         self.0.extend_from_slice(id);
-        if let Did::Release(answer) = did {
+        if let Did::Released(answer) = did {
             self.0.extend_from_slice(&answer.to_le_bytes());
         }
     }
 
-    /// Forgets `id`: its effect was rolled back.
+    /// Notes that `id` is over. Returns the oldest that is over, if there are too many of them.
+    pub fn close(&mut self, id: &[u8], did: Did) -> Option<(Box<[u8]>, Did)> {
+        self.forget(id);
+        self.add(id, did);
+        let mut over = self.iter().filter(|(_, did)| *did != Did::Acquired);
+        let (id, did) = over.next().filter(|_| over.count() >= OVER_KEPT)?;
+        let oldest = (Box::from(id), did);
+        self.forget(&oldest.0);
+        Some(oldest)
+    }
+
+    /// Forgets `id`: the hold knows nothing of it any more.
     pub fn forget(&mut self, id: &[u8]) {
         let mut kept = Self::default();
         for (known, did) in self.iter().filter(|(known, _)| *known != id) {
-            kept.remember(known, did, usize::MAX);
+            kept.add(known, did);
         }
         *self = kept;
     }
@@ -225,19 +245,48 @@ impl Hold {
         known.map(|(id, _)| request_hash(&self.owner, id)).collect()
     }
 
-    /// What request `id` did to this hold, if it has seen it.
+    /// What became of request `id`, if this hold knows it.
     pub fn seen(&self, id: Option<&[u8]>) -> Option<Did> {
         self.extras.as_ref()?.requests.find(id?)
     }
 
-    /// Notes what request `id` did.
-    pub fn remember(&mut self, id: Option<&[u8]>, did: Did) {
+    /// Notes that request `id` counts in the hold.
+    pub fn remember(&mut self, id: Option<&[u8]>) {
         if let Some(id) = id {
-            self.extras_mut().requests.remember(id, did, REQUESTS_KEPT);
+            // No id is listed twice.
+            self.forget(Some(id));
+            self.extras_mut().requests.add(id, Did::Acquired);
         }
     }
 
-    /// Forgets request `id`: its effect was rolled back.
+    /// Whether another request with an id can count in it.
+    pub fn has_room_for_id(&self) -> bool {
+        self.open_ids() < OPEN_MAX
+    }
+
+    /// Number of ids that are not over.
+    pub fn open_ids(&self) -> usize {
+        self.extras.as_ref().map_or(0, |extras| extras.requests.open().count())
+    }
+
+    /// Whether the hold is the grant to a place without an id, which no request has reached.
+    pub fn is_nameless_grant(&self) -> bool {
+        self.unclaimed().is_some() && self.requests().is_empty()
+    }
+
+    /// An answered request promises that the hold lasts `lease_ms` from `now`: it never ends before that, here or after
+    /// a promotion.
+    pub fn promise(&mut self, now: LeaseInstant, lease_ms: Millis) {
+        let end = now + lease_ms;
+        if end > self.deadline {
+            self.deadline = end;
+            self.lease_ms = lease_ms;
+        } else {
+            self.lease_ms = self.lease_ms.max(lease_ms);
+        }
+    }
+
+    /// Forgets request `id`.
     pub fn forget(&mut self, id: Option<&[u8]>) {
         if let (Some(id), Some(extras)) = (id, &mut self.extras) {
             extras.requests.forget(id);
@@ -247,6 +296,13 @@ impl Hold {
     /// The label; empty if there is none.
     pub fn label(&self) -> &[u8] {
         self.extras.as_ref().map_or(&[], |extras| &extras.label)
+    }
+
+    /// Sets the label. An empty one needs no space.
+    pub fn set_label(&mut self, label: Option<&[u8]>) {
+        if let Some(label) = label.filter(|label| !label.is_empty() || self.extras.is_some()) {
+            self.extras_mut().label = label.into();
+        }
     }
 
     /// The binding to a connection.
@@ -259,7 +315,7 @@ impl Hold {
         self.binding().map_or(NO_CLIENT, |binding| binding.client)
     }
 
-    /// Whether the grant waits to be claimed, and for whom.
+    /// Whether no request has reached this grant to a place, and whose it is.
     pub fn unclaimed(&self) -> Option<Unclaimed> {
         self.extras.as_ref().and_then(|extras| extras.unclaimed)
     }
@@ -319,30 +375,33 @@ mod tests {
     }
 
     #[test]
-    fn the_last_eight_ids_are_kept() {
+    fn open_ids_stay_and_the_last_eight_that_are_over() {
         let mut requests = Requests::default();
-        for n in 0..10u8 {
-            let did = [Did::Acquire, Did::Release(u32::from(n))];
-            requests.remember(&[b'r', n], did[usize::from(n) % 2], REQUESTS_KEPT);
+        (0..20u8).for_each(|n| requests.add(&[b'r', n], Did::Acquired));
+        for n in 0..9u8 {
+            let did = if n == 5 { Did::Overtaken } else { Did::Released(u32::from(n)) };
+            let pushed_out = requests.close(&[b'r', n], did);
+            let first = (Box::from([b'r', 0].as_slice()), Did::Released(0));
+            assert_eq!(pushed_out, (n == 8).then_some(first));
         }
-        assert_eq!(requests.find(&[b'r', 1]), None);
-        assert!((2..10).all(|n| requests.find(&[b'r', n]).is_some()));
-        assert_eq!(requests.find(&[b'r', 5]), Some(Did::Release(5)));
-        assert_eq!(requests.find(&[b'r', 6]), Some(Did::Acquire));
-        let again = Requests::from_bytes(requests.as_bytes(), REQUESTS_KEPT);
-        assert_eq!(again, Some(requests));
+        assert_eq!(requests.find(&[b'r', 0]), None);
+        assert_eq!(requests.find(&[b'r', 1]), Some(Did::Released(1)));
+        assert_eq!(requests.find(&[b'r', 5]), Some(Did::Overtaken));
+        assert_eq!(requests.find(&[b'r', 9]), Some(Did::Acquired));
+        assert_eq!(requests.open().count(), 11);
+        assert_eq!(Requests::from_bytes(requests.as_bytes()), Some(requests));
     }
 
     #[test]
     fn damaged_id_lists_are_refused() {
-        let long = [&[64u8 | 0x80][..], &[b'r'; 65]].concat();
-        for bytes in [&[0u8][..], &[1, b'a'], &[0, b'a', 2, b'b'], &[RELEASE, b'a', 0, 0, 0], &long]
-        {
-            assert_eq!(Requests::from_bytes(bytes, REQUESTS_KEPT), None);
+        let both = [RELEASED | OVERTAKEN, b'a', 0, 0, 0, 0];
+        let short = [RELEASED, b'a', 0, 0, 0];
+        for bytes in [&[0u8][..], &[1, b'a'], &[0, b'a', 2, b'b'], &short, &both] {
+            assert_eq!(Requests::from_bytes(bytes), None);
         }
         let longest = [&[63][..], &[b'r'; 64]].concat();
-        assert!(Requests::from_bytes(&longest, REQUESTS_KEPT).is_some());
-        let nine = [0, b'a'].repeat(9);
-        assert_eq!(Requests::from_bytes(&nine, REQUESTS_KEPT), None);
+        assert!(Requests::from_bytes(&longest).is_some());
+        assert_eq!(Requests::from_bytes(&[0, b'a'].repeat(OPEN_MAX + 1)), None);
+        assert_eq!(Requests::from_bytes(&[OVERTAKEN, b'a'].repeat(OVER_KEPT + 1)), None);
     }
 }

@@ -18,8 +18,8 @@ pub struct Holds {
     ends: BTreeSet<(LeaseInstant, HoldId)>,
     /// By a hash of the owner: numbers sort several times as fast as owners, and take less memory.
     owners: BTreeSet<(u64, HoldId)>,
-    /// Unclaimed holds, by owner and count.
-    unclaimed: BTreeSet<(Owner, u32, HoldId)>,
+    /// Unclaimed holds: first those with ids, then by owner and count.
+    unclaimed: BTreeSet<(bool, Owner, u32, HoldId)>,
     /// Holds that know a request, by a hash of its owner and id.
     requests: BTreeSet<(u64, HoldId)>,
     /// Ids that changed since the last record.
@@ -33,8 +33,7 @@ impl Holds {
     pub(crate) fn of_sorted(all: Vec<(HoldId, Box<Hold>)>) -> Self {
         let ids: Vec<HoldId> = all.iter().map(|(id, _)| *id).collect();
         let owners = sorted(&ids, all.iter().map(|(_, hold)| hold::owner_hash(&hold.owner)));
-        let waiting = all.iter().filter(|(_, hold)| hold.unclaimed().is_some());
-        let unclaimed = waiting.map(|(id, hold)| (hold.owner.clone(), hold.count, *id)).collect();
+        let unclaimed = all.iter().filter_map(|(id, hold)| claim_of(*id, hold)).collect();
         let mut requests: Vec<(u64, HoldId)> = Vec::new();
         for (id, hold) in &all {
             let known = hold.extras.iter().flat_map(|extras| extras.requests.iter());
@@ -80,7 +79,7 @@ impl Holds {
         self.touched.push(id);
         self.ends.remove(&(hold.deadline, id));
         self.owners.remove(&(hold::owner_hash(&hold.owner), id));
-        self.forget_claim(id, &hold);
+        claim_of(id, &hold).map(|claim| self.unclaimed.remove(&claim));
         self.requests_changed(id, hold.requests_by_hash(), BTreeSet::new());
         Some(hold)
     }
@@ -100,10 +99,10 @@ impl Holds {
         self.need_ends();
         let hold = self.all.get_mut(&id)?;
         let deadline = hold.deadline;
-        let claim = hold.unclaimed().map(|_| (hold.owner.clone(), hold.count, id));
+        let claim = claim_of(id, hold);
         let known = hold.requests_by_hash();
         let result = change(hold);
-        let new_claim = hold.unclaimed().map(|_| (hold.owner.clone(), hold.count, id));
+        let new_claim = claim_of(id, hold);
         let new_known = hold.requests_by_hash();
         if hold.deadline != deadline {
             self.ends.remove(&(deadline, id));
@@ -170,18 +169,11 @@ impl Holds {
         found.find(|(_, hold)| *hold.owner == *owner && hold.seen(Some(id)).is_some())
     }
 
-    /// The first unclaimed hold of `owner` with this count.
+    /// The first unclaimed hold of `owner` with this count and without an id.
     pub fn to_claim(&self, owner: &[u8], count: u32) -> Option<HoldId> {
         let owner = Owner::from(owner);
-        let range = (owner.clone(), count, ALONE)..=(owner, count, HoldId::MAX);
-        self.unclaimed.range(range).next().map(|&(_, _, id)| id)
-    }
-
-    /// All unclaimed holds of `owner`.
-    pub fn all_to_claim(&self, owner: &[u8]) -> impl Iterator<Item = HoldId> {
-        let owner = Owner::from(owner);
-        let range = (owner.clone(), 0, ALONE)..=(owner, u32::MAX, HoldId::MAX);
-        self.unclaimed.range(range).map(|&(_, _, id)| id)
+        let range = (true, owner.clone(), count, ALONE)..=(true, owner, count, HoldId::MAX);
+        self.unclaimed.range(range).next().map(|&(.., id)| id)
     }
 
     /// Whether any hold is unclaimed.
@@ -268,16 +260,8 @@ impl Holds {
     fn index(&mut self, id: HoldId, hold: &Hold) {
         self.ends.insert((hold.deadline, id));
         self.owners.insert((hold::owner_hash(&hold.owner), id));
-        if hold.unclaimed().is_some() {
-            self.unclaimed.insert((hold.owner.clone(), hold.count, id));
-        }
+        self.unclaimed.extend(claim_of(id, hold));
         self.requests_changed(id, BTreeSet::new(), hold.requests_by_hash());
-    }
-
-    fn forget_claim(&mut self, id: HoldId, hold: &Hold) {
-        if hold.unclaimed().is_some() {
-            self.unclaimed.remove(&(hold.owner.clone(), hold.count, id));
-        }
     }
 
     fn requests_changed(&mut self, id: HoldId, known: BTreeSet<u64>, new: BTreeSet<u64>) {
@@ -286,6 +270,11 @@ impl Holds {
         }
         self.requests.extend(new.into_iter().map(|hash| (hash, id)));
     }
+}
+
+/// How the index of unclaimed holds lists a hold.
+fn claim_of(id: HoldId, hold: &Hold) -> Option<(bool, Owner, u32, HoldId)> {
+    hold.unclaimed().map(|_| (hold.is_nameless_grant(), hold.owner.clone(), hold.count, id))
 }
 
 /// Leaves out whether the ends are sorted already.

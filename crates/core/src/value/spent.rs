@@ -3,7 +3,7 @@
 //! A late copy of such a request must do nothing. The memory keeps a fingerprint of 128 bits for each request and none
 //! of its strings, so an id of any length costs some 48 bytes. To note, find or drop a request is O(1), and no
 //! operation moves a whole table. Entries are in chunks, oldest first. The hash table grows and shrinks by one bucket
-//! at a time (see [`crate::base::buckets`]). CANCEL calls for unknown requests have a table of their own.
+//! at a time (see [`crate::base::buckets`]). RELEASE calls for unknown requests have a table of their own.
 
 use crate::base::buckets::{Buckets, Chain as _};
 use crate::base::hash::HashKeys;
@@ -76,17 +76,33 @@ pub struct RequestKey<'a> {
 pub(crate) const LOST_LATCH: RequestKey<'static> =
     RequestKey { scope: Scope::Lock, owner: &[], id: b"latch" };
 
-/// What a request did. Records contain it: new variants come at the end.
+/// How a hold ended before the RELEASE of a request that it was given to. Records contain it: new variants come at the
+/// end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Loss {
+    /// Its lease was over.
+    Expired,
+    /// An operator broke it.
+    Broken,
+    /// Its key was deleted, overwritten or evicted.
+    Deleted,
+    /// The connection that it was bound to closed.
+    Disconnected,
+    /// A RELEASE without the id of the request.
+    Released,
+}
+
+/// What became of a request that is over. Records contain it: new variants come at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Use {
-    /// ACQUIRE: granted, and the hold has ended.
-    Acquired,
-    /// CANCEL named it and answered this.
-    Cancelled(u32),
-    /// RELEASE answered this.
+    /// ACQUIRE: its hold has ended, without its RELEASE.
+    Lost(Loss),
+    /// ACQUIRE: its RELEASE answered this.
     Released(u32),
-    /// MRELEASE skipped the key: the owner did not hold it.
-    PassedOver,
+    /// ACQUIRE: its RELEASE ended a place or a blocked call.
+    Waited,
+    /// ACQUIRE: its RELEASE came first, or the hold had another token.
+    Unknown,
     /// TAKE took this number of permits.
     Taken(u32),
     /// GIVE returned this number.
@@ -121,7 +137,7 @@ pub struct SpentRequests {
     log: Log,
     /// The entries that are remembered, by fingerprint.
     by_print: Buckets<RequestNumber>,
-    /// CANCEL calls for unknown requests.
+    /// RELEASE calls for unknown requests.
     unmatched: Unmatched,
 }
 
@@ -163,9 +179,10 @@ impl Prints {
         kind: Kind,
         id: HoldId,
         hold: &'h Hold,
+        loss: Loss,
     ) -> impl Iterator<Item = (Print, Use)> + use<'h> {
         let print = Scope::of_hold(kind, id).map(|scope| self.of_owner(key, scope, &hold.owner));
-        let requests = spent_of(kind, id, hold, false);
+        let requests = spent_of(kind, id, hold, loss);
         requests.filter_map(move |(request, what)| Some((print.as_ref()?(request.id), what)))
     }
 }
@@ -360,24 +377,30 @@ impl SpentRequests {
     }
 }
 
-/// The requests of a hold that are over when it ends. None of an unclaimed grant, unless its owner ended it: the owner
-/// does not know of the grant, and asks again with the same id.
+/// The requests of a hold that are over when it ends in this way.
 pub(crate) fn spent_of(
     kind: Kind,
     id: HoldId,
     hold: &Hold,
-    by_owner: bool,
+    loss: Loss,
 ) -> impl Iterator<Item = (RequestKey<'_>, Use)> {
-    let known = hold.extras.as_ref().filter(|extras| by_owner || extras.unclaimed.is_none());
-    let requests = known.into_iter().flat_map(|extras| extras.requests.iter());
+    let requests = hold.extras.iter().flat_map(|extras| extras.requests.iter());
     let scope = Scope::of_hold(kind, id);
     requests.filter_map(move |(request, did)| {
-        let what = match did {
-            Did::Acquire => Use::Acquired,
-            Did::Release(answer) => Use::Released(answer),
-        };
+        let what = did.spent().unwrap_or(Use::Lost(loss));
         Some((RequestKey { scope: scope?, owner: &hold.owner, id: request }, what))
     })
+}
+
+impl Did {
+    /// What became of a request that is over. `None`: it is not.
+    pub(crate) fn spent(self) -> Option<Use> {
+        match self {
+            Self::Acquired => None,
+            Self::Released(answer) => Some(Use::Released(answer)),
+            Self::Overtaken => Some(Use::Lost(Loss::Released)),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -42,9 +42,13 @@ use dlock_core::tables::settings::Settings;
 use dlock_testing::table::{self, Call};
 use dlock_wire::message::Message;
 use dlock_wire::permit::{self, PermitId};
+use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::Request;
 use dlock_wire::table::COMMANDS;
 use std::fmt::Write;
+
+/// Errors whose second word is a part of the answer.
+const SAY_MORE: [ErrorCode; 1] = [ErrorCode::Lost];
 
 /// Where the clock stands when a table begins.
 const BASE_US: u64 = 50_000 * MS;
@@ -232,9 +236,13 @@ impl Table {
                 machine.slot_lost(queues, |name| name == k.as_bytes(), turn.fx);
             }),
             ["failover"] => world.fail_over(),
-            ["demote"] => world.step(|machine, _| {
-                machine.learn(Fact::Demoted);
-            }),
+            ["demote"] => {
+                // A change of role ends bindings, as if the connections closed.
+                world.ledger.all_gone();
+                world.step(|machine, _| {
+                    machine.learn(Fact::Demoted);
+                })
+            }
             ["promote"] => world.step(|machine, turn| {
                 machine.learn(Fact::Promoted(turn.now));
             }),
@@ -377,6 +385,13 @@ impl Table {
             Outcome::Count(count) => count.to_string(),
             Outcome::Ended(how) => how.to_string(),
             Outcome::Null => "null".to_owned(),
+            Outcome::Fault(fault) if SAY_MORE.contains(&fault.code) => {
+                format!(
+                    "{} {}",
+                    fault.code.as_str(),
+                    fault.text.split(' ').next().unwrap_or_default()
+                )
+            }
             Outcome::Fault(fault) => fault.code.as_str().to_owned(),
         }
     }

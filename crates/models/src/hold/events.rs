@@ -6,21 +6,21 @@ use super::*;
 pub(super) enum Event {
     Tick,
     Renew(u64),
-    Probe,
     /// A task looks whether the hold is lost.
     Look,
-    ServerReads(usize),
+    /// A request comes, and perhaps `again` later.
+    ServerReads {
+        n: usize,
+        again: bool,
+    },
     ServerCloses(usize),
-    ClientReads,
-    /// The client notices the end of its connection. It retries the renewals without a reply, or gives them up.
-    ClientLoses {
-        retries: bool,
+    /// A reply comes, and replicas have what was written, or not.
+    ClientReads {
+        n: usize,
+        confirmed: bool,
     },
     ClientConnects,
-    /// Another copy of each renewal that the client retries.
-    SendAgain,
     Break,
-    ClientHearsOfBreak,
     Release,
 }
 
@@ -30,48 +30,33 @@ impl World {
         if self.now < bounds.ticks {
             events.push(Event::Tick);
         }
-        let current = self.current();
-        if current > 0 {
-            if self.client.renewals < bounds.renewals {
-                events.extend([Event::Renew(SHORT), Event::Renew(LONG)]);
+        if self.renewals < bounds.renewals && !self.client.has_ended() {
+            events.extend([Event::Renew(SHORT), Event::Renew(LONG)]);
+        }
+        for n in 0..self.to_server.len() {
+            events.push(Event::ServerReads { n, again: false });
+            if self.copies < bounds.copies {
+                events.push(Event::ServerReads { n, again: true });
             }
-            if self.probes < bounds.probes {
-                events.push(Event::Probe);
+        }
+        for n in 0..self.to_client.len() {
+            events.push(Event::ClientReads { n, confirmed: true });
+            if bounds.other_ends {
+                events.push(Event::ClientReads { n, confirmed: false });
             }
-            if !self.connections[current - 1].to_client.is_empty() {
-                events.push(Event::ClientReads);
-            }
-            if !self.again.is_empty() {
-                events.push(Event::SendAgain);
-            }
-            events.push(Event::ClientLoses { retries: false });
-            if self.connections.len() < bounds.connections {
-                events.push(Event::ClientLoses { retries: true });
-            }
-        } else if self.connections.len() < bounds.connections {
+        }
+        if self.connections.len() < bounds.connections {
             events.push(Event::ClientConnects);
         }
-        for (n, connection) in self.connections.iter().enumerate() {
-            if connection.server_has_it {
-                if !connection.to_server.is_empty() {
-                    events.push(Event::ServerReads(n + 1));
-                }
-                events.push(Event::ServerCloses(n + 1));
-            }
-        }
-        if bounds.probes > 0 && !self.client.has_ended() {
+        let open = self.connections.iter().enumerate().filter(|(_, is_open)| **is_open);
+        events.extend(open.map(|(n, _)| Event::ServerCloses(n + 1)));
+        if !self.client.has_ended() && self.client.deadline() <= at(self.now) {
             events.push(Event::Look);
         }
-        if !bounds.other_ends {
-            return events;
-        }
-        if !self.is_broken && self.hold.is_some() {
+        if bounds.other_ends && !self.is_broken && self.hold.is_some() {
             events.push(Event::Break);
         }
-        if self.is_broken && !self.heard_of_it {
-            events.push(Event::ClientHearsOfBreak);
-        }
-        if !self.is_released {
+        if bounds.other_ends && !self.is_released {
             events.push(Event::Release);
         }
         events

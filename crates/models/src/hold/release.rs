@@ -2,7 +2,6 @@
 //! that may end at any time. What the client says of it must be true.
 
 use super::*;
-use crate::state::hold_state::release::Refusal;
 
 const LEASE: u64 = 3;
 const COPIES: usize = 3;
@@ -11,38 +10,21 @@ const TICKS: u64 = 5;
 /// A mistake in how a client takes the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bug {
-    /// A copy that finds nothing means that the first one worked.
-    NotHeldToACopyIsARelease,
-    NotHeldToACopyIsALoss,
+    UnknownIsARelease,
+    UnknownIsALoss,
     AnExpiryOnTheWayIsALoss,
-    SpentIsARelease,
-    SpentIsAlwaysOfTheFirst,
-    AnyServerKnows,
+    ALossIsARelease,
+    /// A hold that ended under the work, by the client's own clock.
+    AnExpiryUnderTheWorkIsARelease,
 }
 
-const BUGS: [Bug; 6] = [
-    Bug::NotHeldToACopyIsARelease,
-    Bug::NotHeldToACopyIsALoss,
+const BUGS: [Bug; 5] = [
+    Bug::UnknownIsARelease,
+    Bug::UnknownIsALoss,
     Bug::AnExpiryOnTheWayIsALoss,
-    Bug::SpentIsARelease,
-    Bug::SpentIsAlwaysOfTheFirst,
-    Bug::AnyServerKnows,
+    Bug::ALossIsARelease,
+    Bug::AnExpiryUnderTheWorkIsARelease,
 ];
-
-/// What the server remembers of the request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Seen {
-    Released,
-    NoHold,
-}
-
-/// What it answers to a copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
-    Integer,
-    NotHeld,
-    Spent,
-}
 
 #[derive(Debug, Clone)]
 struct World {
@@ -50,19 +32,18 @@ struct World {
     client: HoldState,
     /// The server's hold, until its lease ends.
     hold: Option<u64>,
-    seen: Option<Seen>,
-    /// The first copy that came released the hold, or found none.
-    first: Option<Seen>,
-    /// The hold ended by its lease or with its server, after the release began.
-    is_expired: bool,
-    /// The server that answers: 0 is the one that was connected when the release began.
-    server: u8,
-    /// The one that the first copy was sent to.
-    first_to: u8,
+    /// What the server remembers of the request: how its hold ended.
+    seen: Option<Verdict>,
+    /// A copy released it.
+    is_released: bool,
+    /// It ended before the work did.
+    ended_early: bool,
+    /// The server has lost what it knew.
+    has_forgotten: bool,
     /// Copies that were sent: on their way, or answered.
     sent: usize,
     on_their_way: usize,
-    reply: Option<Answer>,
+    reply: Option<Verdict>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -74,37 +55,32 @@ enum Event {
     ServerReads {
         reply_is_lost: bool,
     },
-    /// An operator ends the hold, or a failover or flush loses it.
+    /// An operator ends the hold.
     Break,
     /// The server loses what it remembers: a restart without it, or too many requests.
     Forget,
-    /// The same, and the hold: a failover to a replica that knew neither. Connections are lost, and what was on its
-    /// way.
+    /// The same, and the hold: a failover to a replica that knew neither.
     LoseAll,
 }
 
 impl World {
-    /// The work is done at tick 1, and its release is about to be sent.
-    fn new(stands: bool) -> Self {
-        let terms = LeaseTerms {
-            lease: ticks(LEASE),
-            watched: false,
-            bind: None,
-            unclaimed: false,
-            ends_by: None,
-            own_name: true,
-        };
-        let mut client = HoldState::new(terms, at(0), at(0).after(certain(ticks(LEASE))));
+    /// The work is done at tick `now`, and its release is about to be sent. `broken`: an operator ended it before.
+    fn new(now: u64, broken: bool) -> Self {
+        let lease = ticks(LEASE);
+        let terms = LeaseTerms { lease, watched: false, bind: None, ends_by: None };
+        let mut client = HoldState::new(terms, Asked { sent: at(0), lease });
+        let _ = client.expire(at(now));
         let _ = client.end();
+        let is_expired = now >= LEASE;
+        let broken = broken.then_some(Verdict::Lost(Lost::Broken));
         Self {
-            now: 1,
+            now,
             client,
-            hold: stands.then_some(LEASE),
-            seen: None,
-            first: None,
-            is_expired: false,
-            server: 0,
-            first_to: 0,
+            hold: (broken.is_none() && !is_expired).then_some(LEASE),
+            seen: broken.or(is_expired.then_some(Verdict::Lost(Lost::Expired))),
+            is_released: false,
+            ended_early: broken.is_some() || is_expired,
+            has_forgotten: false,
             sent: 0,
             on_their_way: 0,
             reply: None,
@@ -142,13 +118,10 @@ impl World {
                 self.now += 1;
                 if self.hold.is_some_and(|ends| ends <= self.now) {
                     self.hold = None;
-                    self.is_expired = true;
+                    self.seen = Some(Verdict::Lost(Lost::Expired));
                 }
             }
             Event::Send => {
-                if self.sent == 0 {
-                    self.first_to = self.server;
-                }
                 self.sent += 1;
                 self.on_their_way += 1;
             }
@@ -159,76 +132,51 @@ impl World {
                     self.reply = Some(answer);
                 }
             }
-            Event::Break => self.hold = None,
-            Event::Forget => self.seen = None,
-            Event::LoseAll => {
-                (self.hold, self.seen, self.on_their_way) = (None, None, 0);
-                self.is_expired = true;
-                self.server += 1;
+            Event::Break => {
+                self.hold = None;
+                self.seen = Some(Verdict::Lost(Lost::Broken));
             }
+            Event::Forget => (self.seen, self.has_forgotten) = (None, true),
+            Event::LoseAll => (self.hold, self.seen, self.has_forgotten) = (None, None, true),
         }
     }
 
     /// As `dlock_core` does.
-    fn carry_out(&mut self) -> Answer {
-        match (self.seen, self.hold.take()) {
-            (Some(Seen::Released), hold) => {
-                self.hold = hold;
-                Answer::Integer
-            }
-            (Some(Seen::NoHold), _) => Answer::Spent,
-            (None, Some(_)) => {
-                self.see(Seen::Released);
-                Answer::Integer
-            }
-            (None, None) => {
-                self.see(Seen::NoHold);
-                Answer::NotHeld
-            }
+    fn carry_out(&mut self) -> Verdict {
+        if self.hold.take().is_some() {
+            self.is_released = true;
+            self.seen = Some(Verdict::Released);
         }
-    }
-
-    fn see(&mut self, seen: Seen) {
-        self.seen = Some(seen);
-        self.first.get_or_insert(seen);
+        *self.seen.get_or_insert(Verdict::Unknown)
     }
 
     /// What the client makes of the reply.
-    fn verdict(&self, answer: Answer, bug: Option<Bug>) -> Verdict {
-        let unanswered = match (answer, bug) {
-            (Answer::NotHeld, Some(Bug::NotHeldToACopyIsALoss)) => 0,
-            (Answer::Spent, Some(Bug::SpentIsAlwaysOfTheFirst)) => 1,
-            _ => u32::try_from(self.sent - 1).unwrap(),
-        };
-        let is_first_server = self.first_to == 0 || bug == Some(Bug::AnyServerKnows);
-        let refused = |refusal| ReleaseReply::refused(refusal, unanswered, is_first_server);
-        let reply = match answer {
-            Answer::Integer => ReleaseReply::Released,
-            Answer::Spent if bug == Some(Bug::SpentIsARelease) => ReleaseReply::Released,
-            Answer::NotHeld if self.sent > 1 && bug == Some(Bug::NotHeldToACopyIsARelease) => {
-                ReleaseReply::Released
+    fn verdict(&self, answer: Verdict, bug: Option<Bug>) -> Verdict {
+        match (bug, answer) {
+            (Some(Bug::UnknownIsARelease), Verdict::Unknown)
+            | (Some(Bug::ALossIsARelease), Verdict::Lost(_)) => Verdict::Released,
+            (Some(Bug::UnknownIsALoss), Verdict::Unknown) => Verdict::Lost(Lost::Refused),
+            (Some(Bug::AnExpiryOnTheWayIsALoss), Verdict::Lost(how)) => Verdict::Lost(how),
+            (Some(Bug::AnExpiryUnderTheWorkIsARelease), Verdict::Lost(Lost::Expired)) => {
+                Verdict::Released
             }
-            Answer::Spent => refused(Refusal::Spent),
-            Answer::NotHeld => refused(Refusal::NotHeld),
-        };
-        let now = if bug == Some(Bug::AnExpiryOnTheWayIsALoss) { at(1) } else { at(self.now) };
-        self.client.released(now, at(0), reply)
+            _ => self.client.released(answer),
+        }
     }
 
     fn check(&self, bug: Option<Bug>) -> Result<(), String> {
         let Some(answer) = self.reply else { return Ok(()) };
-        match (self.verdict(answer, bug), self.first) {
-            (Verdict::Released, Some(Seen::NoHold)) => Err("a loss is a success".to_owned()),
-            (Verdict::Lost(_), Some(Seen::Released)) => Err("a released hold is lost".to_owned()),
-            (Verdict::Lost(_), _) if self.is_expired => {
+        let told = self.client.lost().is_some();
+        match self.verdict(answer, bug) {
+            Verdict::Released if self.ended_early => Err("a loss is a success".to_owned()),
+            Verdict::Lost(_) if self.is_released => Err("a released hold is lost".to_owned()),
+            Verdict::Lost(Lost::Expired) if !told => {
                 Err("a hold that outlasted the work is lost".to_owned())
             }
-            // The server knows, and the lease is not over: so the client knows, too.
-            (Verdict::Unknown, _)
-                if self.first_to == 0
-                    && self.sent <= if answer == Answer::NotHeld { 1 } else { 2 }
-                    && self.now < LEASE - 1 =>
-            {
+            Verdict::Released | Verdict::Unknown if told => {
+                Err("a loss that was told is taken back".to_owned())
+            }
+            Verdict::Unknown if !self.has_forgotten => {
                 Err("the client does not believe the server".to_owned())
             }
             _ => Ok(()),
@@ -251,8 +199,10 @@ fn explore(world: &World, bug: Option<Bug>, count: &mut usize) -> Option<String>
 
 fn explore_all(bug: Option<Bug>) -> (Option<String>, usize) {
     let mut count = 0;
-    let violation =
-        [true, false].into_iter().find_map(|stands| explore(&World::new(stands), bug, &mut count));
+    let begins = [(1, false), (1, true), (LEASE, false)];
+    let violation = begins
+        .into_iter()
+        .find_map(|(now, broken)| explore(&World::new(now, broken), bug, &mut count));
     (violation, count)
 }
 
@@ -273,29 +223,32 @@ fn a_mistake_about_a_release_is_found() {
 
 #[test]
 fn a_loss_that_is_known_already_is_the_reason() {
-    let mut client = World::new(true).client;
-    let gone = ReleaseReply::Gone(Lost::Refused);
-    assert_eq!(client.released(at(1), at(0), gone), Verdict::Lost(Lost::Refused));
+    let mut client = World::new(1, false).client;
+    let answers = [Verdict::Released, Verdict::Lost(Lost::Expired), Verdict::Unknown];
     client.phase = Phase::Lost(Lost::Broken);
-    for reply in [gone, ReleaseReply::Forgotten] {
-        assert_eq!(client.released(at(9), at(0), reply), Verdict::Lost(Lost::Broken));
+    for answer in answers {
+        assert_eq!(client.released(answer), Verdict::Lost(Lost::Broken));
     }
-    assert_eq!(client.released(at(9), at(0), ReleaseReply::Released), Verdict::Released);
 }
 
+/// Of a hold that is bound and has a lease of its own, the binding is renewed, and the lease is not.
 #[test]
-fn a_bound_hold_is_certain_for_as_long_as_its_connection() {
-    let mut client = World::new(true).client;
-    client.terms.bind = Some(TICK);
-    let gone = ReleaseReply::Gone(Lost::Refused);
-    assert_eq!(client.released(at(1), at(1), gone), Verdict::Lost(Lost::Refused));
-    assert_eq!(client.released(at(1), at(0), gone), Verdict::Unknown);
-}
-
-#[test]
-fn a_key_that_was_overwritten_is_a_loss() {
-    let reply =
-        |unanswered, is_first| ReleaseReply::refused(Refusal::WrongType, unanswered, is_first);
-    assert_eq!(reply(0, true), ReleaseReply::Gone(Lost::Deleted));
-    assert_eq!([reply(1, true), reply(0, false)], [ReleaseReply::Forgotten; 2]);
+fn a_binding_is_renewed_until_only_the_lease_counts() {
+    let (lease, bind) = (ticks(3), ticks(1));
+    let terms = LeaseTerms { lease, watched: false, bind: Some(bind), ends_by: None };
+    let mut client = HoldState::new(terms, Asked { sent: at(0), lease });
+    assert_eq!(client.renew_by(), Some(at(0).after(bind / 3)));
+    let ends = at(0).after(certain(lease));
+    for tenths in (4..).step_by(4) {
+        let now = at(0).after(bind * tenths / 10);
+        if client.renew_by().is_none_or(|by| by > now) {
+            break;
+        }
+        let asked = Asked { sent: now, lease: client.lease(now) };
+        client.begin_renewal(now);
+        let _ = client.end_renewal(now, asked, RenewalReply::Accepted);
+        assert!(client.deadline() <= ends);
+    }
+    assert_eq!(client.renew_by(), None);
+    assert!(ends.since(client.deadline()) < bind / 10, "{client:?}");
 }

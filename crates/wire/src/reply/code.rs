@@ -7,9 +7,12 @@ use core::fmt;
 pub enum ErrorCode {
     /// The owner (with that token) does not hold the lock.
     NotHeld,
-    /// The request was executed before, and its hold has ended, or it was cancelled. Of a RELEASE: an earlier copy
-    /// found no hold.
+    /// The request is over: its hold has ended, or its RELEASE came first.
     Spent,
+    /// Of a RELEASE: the hold of the request had ended before; the second word says how.
+    Lost,
+    /// Of a RELEASE: the server knows nothing of the request.
+    Unknown,
     /// The owner already holds the lock, and `NOREENTRY` was given.
     Reentry,
     /// The token is not that of the current hold.
@@ -26,7 +29,9 @@ pub enum ErrorCode {
     Quarantine,
     /// The server could not read what its primary or its file said, and grants nothing.
     Diverged,
-    /// An operator ended the wait.
+    /// An operator ended the wait: the caller should not ask again.
+    Stopped,
+    /// The server ended the wait; the caller may ask again.
     Unblocked,
     /// The wait ended because the key is, or may be, on another server.
     Moving,
@@ -40,9 +45,11 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// All codes.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::NotHeld,
         Self::Spent,
+        Self::Lost,
+        Self::Unknown,
         Self::Reentry,
         Self::Stale,
         Self::Deadlock,
@@ -51,6 +58,7 @@ impl ErrorCode {
         Self::Broken,
         Self::Quarantine,
         Self::Diverged,
+        Self::Stopped,
         Self::Unblocked,
         Self::Moving,
         Self::Err,
@@ -63,6 +71,8 @@ impl ErrorCode {
         match self {
             Self::NotHeld => "NOTHELD",
             Self::Spent => "SPENT",
+            Self::Lost => "LOST",
+            Self::Unknown => "UNKNOWN",
             Self::Reentry => "REENTRY",
             Self::Stale => "STALE",
             Self::Deadlock => "DEADLOCK",
@@ -71,6 +81,7 @@ impl ErrorCode {
             Self::Broken => "BROKEN",
             Self::Quarantine => "QUARANTINE",
             Self::Diverged => "DIVERGED",
+            Self::Stopped => "STOPPED",
             Self::Unblocked => "UNBLOCKED",
             Self::Moving => "MOVING",
             Self::Err => "ERR",

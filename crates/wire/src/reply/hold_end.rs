@@ -13,11 +13,11 @@ pub enum HoldEnd {
     Done,
     /// Its owner released it, and did not say DONE.
     Released,
-    /// Its owner returned the grant unused (CANCEL), or the grant could not be delivered.
+    /// The grant could not be delivered.
     Returned,
     /// Its lease elapsed.
     Expired,
-    /// It was granted to a place in the queue whose owner did not claim it in time.
+    /// A grant to a place in the queue ended before a request of its owner reached it.
     Unclaimed,
     /// The connection that it was bound to closed.
     Disconnected,

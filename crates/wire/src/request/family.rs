@@ -3,7 +3,7 @@
 
 use super::latch::{Await, CountDown, LatchInit};
 use super::lock::{
-    Acquire, AwaitEnd, Cancel, Check, Fence, FindPosition, ListWaiters, OneKey, Release, Renew,
+    Acquire, AwaitEnd, Check, Fence, FindPosition, ListWaiters, OneKey, Release, Renew,
 };
 use super::multi::{MAcquire, MRelease, MRenew};
 use super::rw::{RwAcquire, RwBreak, RwRelease, RwRenew};
@@ -75,7 +75,7 @@ family! {
     /// Operations on a lock with one holder.
     LockOp (op) {
         Acquire(Acquire), Release(Release), Renew(Renew), Fence(Fence), Break(OneKey),
-        Await(AwaitEnd), Cancel(Cancel),
+        Await(AwaitEnd),
     }
 
     /// What a lock with one holder shows.
@@ -91,7 +91,6 @@ family! {
     /// Operations on a read-write lock.
     RwOp (op) {
         Acquire(RwAcquire), Release(RwRelease), Renew(RwRenew), Break(RwBreak),
-        Cancel(Cancel),
     }
 
     /// What a read-write lock shows.
@@ -108,7 +107,6 @@ family! {
     SemOp (op) {
         Init(SemInit), Resize(Resize), Acquire(SemAcquire), Release(SemRelease),
         Renew(SemRenew), Take(Take), Give(Give), Drain(Drain), Break(OnePermit),
-        Cancel(Cancel),
     }
 
     /// What a semaphore shows.

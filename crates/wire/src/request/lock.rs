@@ -30,19 +30,21 @@ request! {
 }
 
 request! {
-    /// Release one hold, or all.
+    /// End what an ACQUIRE has: its hold, its place or its blocked call. Without a request id: one hold, or all.
     Release {
         /// The lock.
         key: &'a [u8] = KEY;
         /// The holder, 1 to 256 bytes.
         owner: &'a [u8] = OWNER;
     }
-    /// Release all holds, not one.
+    /// End all holds and the wait of the owner, not one. Excludes `reqid`.
     all: bool = ALL;
     /// Only if the hold has this token, 1 to 2^53 - 1.
     token: Option<u64> = IF_TOKEN;
-    /// Request id, 1 to 64 bytes.
-    reqid: Option<&'a [u8]> = REQID;
+    /// Id of the ACQUIRE, 1 to 64 bytes.
+    reqid: Option<&'a [u8]> = OF_ACQUIRE;
+    /// Keep the lock closed for this time if it becomes free with this, 1 ms to 365 days.
+    delay_ms: Option<u64> = DELAY;
     /// Tell observers that the work under the hold is done.
     done: bool = DONE;
 }
@@ -62,7 +64,7 @@ request! {
 }
 
 request! {
-    /// Restart the lease.
+    /// Extend the lease.
     Renew {
         /// The lock.
         key: &'a [u8] = KEY;
@@ -73,8 +75,8 @@ request! {
     lease_ms: Option<u64> = HOLD_LEASE;
     /// Only if the hold has this token, 1 to 2^53 - 1.
     token: Option<u64> = IF_TOKEN;
-    /// Bind the hold to this connection, 0 ms to 365 days; `None` leaves the binding unchanged.
-    bind_ms: Option<u64> = BIND;
+    /// Bind the hold to this connection, 0 ms to 365 days; `None` ends a binding for good.
+    bind_ms: Option<u64> = BIND_AGAIN;
 }
 
 request! {
@@ -87,18 +89,6 @@ request! {
         /// 1 to 2^53 - 1.
         token: u64 = NEW_TOKEN;
     }
-}
-
-request! {
-    /// Leave the queue, or return an unclaimed grant.
-    Cancel {
-        /// The lock or semaphore.
-        key: &'a [u8] = KEY;
-        /// The owner that leaves, 1 to 256 bytes.
-        owner: &'a [u8] = OWNER;
-    }
-    /// Id of the request to cancel, 1 to 64 bytes: no copy of it is executed afterwards.
-    reqid: Option<&'a [u8]> = CANCELLED;
 }
 
 request! {

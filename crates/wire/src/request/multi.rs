@@ -58,19 +58,19 @@ impl<'a> MAcquire<'a> {
 }
 
 request! {
-    /// Release one hold of each of several locks.
+    /// End what an MACQUIRE or ANYACQUIRE has. Without a request id: one hold of each of several locks.
     MRelease {
         /// The locks, 1 to 262,144, all different.
         keys: &'a [&'a [u8]] = NUMKEYS KEYS;
         /// The holder, 1 to 256 bytes.
         owner: &'a [u8] = OWNER;
     }
-    /// Request id, 1 to 64 bytes.
-    reqid: Option<&'a [u8]> = REQID;
+    /// Id of the MACQUIRE or ANYACQUIRE, 1 to 64 bytes.
+    reqid: Option<&'a [u8]> = OF_ACQUIRE;
 }
 
 request! {
-    /// Restart the leases of several locks.
+    /// Extend the leases of several locks.
     MRenew {
         /// The locks, 1 to 262,144, all different.
         keys: &'a [&'a [u8]] = NUMKEYS KEYS;
@@ -79,4 +79,6 @@ request! {
     }
     /// Lease from now, 1 ms to 365 days; `None` keeps the length of each hold's lease.
     lease_ms: Option<u64> = HOLD_LEASE;
+    /// Bind the holds to this connection, 0 ms to 365 days; `None` ends a binding for good.
+    bind_ms: Option<u64> = BIND_AGAIN;
 }

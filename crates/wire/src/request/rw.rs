@@ -69,7 +69,7 @@ arguments! {
     acquire.label: LABEL;
 }
 
-/// Release one hold of a read-write lock, or all of that mode.
+/// End what an ACQUIRE of that mode has. Without a request id: one hold of that mode, or all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RwRelease<'a> {
     /// All fields but the mode.
@@ -89,10 +89,11 @@ arguments! {
     RwRelease { release.key: KEY; release.owner: OWNER; mode: MODE; }
     release.all: ALL_OF_MODE;
     release.token: IF_TOKEN;
-    release.reqid: REQID;
+    release.reqid: OF_ACQUIRE;
+    release.delay_ms: DELAY;
 }
 
-/// Restart the lease of a read-write lock.
+/// Extend the lease of a read-write lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RwRenew<'a> {
     /// All fields but the mode.
@@ -112,7 +113,7 @@ arguments! {
     RwRenew { renew.key: KEY; renew.owner: OWNER; mode: MODE; }
     renew.lease_ms: HOLD_LEASE;
     renew.token: IF_TOKEN;
-    renew.bind_ms: BIND;
+    renew.bind_ms: BIND_AGAIN;
 }
 
 request! {

@@ -41,7 +41,7 @@ arguments! {
 }
 
 request! {
-    /// Restart the lease of a permit.
+    /// Extend the lease of a permit.
     SemRenew {
         /// The semaphore.
         key: &'a [u8] = SEMAPHORE;
@@ -50,8 +50,8 @@ request! {
     }
     /// Lease from now, 1 ms to 365 days; `None` keeps the length of the permit's lease.
     lease_ms: Option<u64> = PERMIT_LEASE;
-    /// Bind the permit to this connection, 0 ms to 365 days; `None` leaves the binding unchanged.
-    bind_ms: Option<u64> = BIND;
+    /// Bind the permit to this connection, 0 ms to 365 days; `None` ends a binding for good.
+    bind_ms: Option<u64> = BIND_AGAIN;
 }
 
 request! {
@@ -91,15 +91,17 @@ request! {
 }
 
 request! {
-    /// Return the permits of an ACQUIRE.
+    /// End what an ACQUIRE has: its permits, its place or its blocked call.
     SemRelease {
         /// The semaphore.
         key: &'a [u8] = SEMAPHORE;
-        /// The permit id from ACQUIRE.
-        permit: PermitId = PERMIT_ID;
+        /// With `reqid` or `all` the owner, 1 to 256 bytes; else the text of a permit id.
+        holder: &'a [u8] = HOLDER;
     }
-    /// Request id, 1 to 64 bytes.
-    reqid: Option<&'a [u8]> = REQID;
+    /// End all permits and the wait of the owner. Excludes `reqid`.
+    all: bool = ALL_PERMITS;
+    /// Id of the ACQUIRE, 1 to 64 bytes.
+    reqid: Option<&'a [u8]> = OF_ACQUIRE;
 }
 
 request! {

@@ -28,7 +28,8 @@ pub(super) const UNBLOCK: Command = Command {
     maps: &[],
     errors: &[],
     notes: "Works for the blocked calls of all dlock commands on every server version. \
-        CLIENT UNBLOCK does the same where the server makes that safe (Redis 7.4, Valkey 8).\n\
+        CLIENT UNBLOCK does the same where the server makes that safe (Redis 7.4, Valkey 8), but \
+        it stops no client: its error UNBLOCKED means to ask again.\n\
         \n\
         ABSENT-KEY and ABSENT-USER end places that calls with QUEUE left behind when their connection closed. They \
         end at most 10,000: repeat the call until it replies 0. Places in the queues of DFAIR stay. An owner that \

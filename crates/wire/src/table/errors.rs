@@ -6,14 +6,24 @@ type Described = (ErrorCode, &'static str);
 
 pub(super) const SPENT: Described = (
     ErrorCode::Spent,
-    "The request with this REQID was executed and its hold has ended, or CANCEL named it. Nothing \
-     was granted. A new request needs a new REQID.",
+    "The request with this REQID is over: its hold has ended, or its RELEASE came first. Nothing was granted. A new \
+     request needs a new REQID.",
 );
 
 pub(super) const LOST: Described = (
-    ErrorCode::Spent,
-    "An earlier copy of this request found no hold: it was lost before. Nothing was changed.",
+    ErrorCode::Lost,
+    "`LOST reason …`: the hold of the request had ended before. The reason: `expired`, `broken`, `deleted` (or \
+     overwritten, or evicted), `disconnected` (BIND), or `released` (by a RELEASE without its id).",
 );
+
+pub(super) const UNKNOWN: Described = (
+    ErrorCode::Unknown,
+    "This server knows nothing that the request has, or its hold has another token than TOKEN; if that stands, the \
+     count of the request in it has ended.",
+);
+
+pub(super) const ID_AND_ALL: Described =
+    (ErrorCode::Err, "REQID and ALL exclude each other. Nothing was changed.");
 
 pub(super) const MISUSED_ID: Described = (
     ErrorCode::Err,
@@ -26,7 +36,14 @@ pub(super) const DEADLOCK: Described =
 
 pub(super) const REPLACED: Described = (
     ErrorCode::Replaced,
-    "A later ACQUIRE of the same owner took over the place of this blocked call.",
+    "Another ACQUIRE of the same owner took over the place of this blocked call. (A copy of the same request takes it \
+     over, too: then this call gets Null.)",
+);
+
+pub(super) const FULL: Described = (
+    ErrorCode::Limit,
+    "`dlock.max-waiters-per-key` or `dlock.max-waiters` is reached, or the hold has 64 requests with ids that are not \
+     released.",
 );
 
 pub(super) const TOO_MANY_WAITERS: Described =
@@ -34,17 +51,20 @@ pub(super) const TOO_MANY_WAITERS: Described =
 
 pub(super) const TOO_MANY_WAITERS_OR_READERS: Described = (
     ErrorCode::Limit,
-    "`dlock.max-waiters-per-key`, `dlock.max-waiters` or, for a new reader, `dlock.max-holds-per-key` is reached.",
+    "`dlock.max-waiters-per-key`, `dlock.max-waiters` or, for a new reader, `dlock.max-holds-per-key` is reached, or \
+     the hold has 64 requests with ids that are not released.",
 );
 
 pub(super) const TOO_MANY_WAITERS_OR_KEYS: Described = (
     ErrorCode::Limit,
     "The call has more keys than `dlock.max-keys-per-call`, or `dlock.max-waiters-per-key` or `dlock.max-waiters` is \
-     reached.",
+     reached, or a hold has 64 requests with ids that are not released.",
 );
 
-pub(super) const QUARANTINE: Described =
-    (ErrorCode::Quarantine, "The server is in its restart quarantine, and the call does not wait.");
+pub(super) const QUARANTINE: Described = (
+    ErrorCode::Quarantine,
+    "`QUARANTINE ms …`: the server grants nothing for this time, and the call does not wait.",
+);
 
 pub(super) const DIVERGED: Described = (
     ErrorCode::Diverged,
@@ -54,9 +74,11 @@ pub(super) const DIVERGED: Described = (
 
 pub(super) const UNBLOCKED: Described = (
     ErrorCode::Unblocked,
-    "An operator ended the wait. (A server that becomes a replica may also reply this; then it \
-     closes the connection.)",
+    "The server ended the wait (CLIENT UNBLOCK, or it becomes a replica). Ask again.",
 );
+
+pub(super) const STOPPED: Described =
+    (ErrorCode::Stopped, "An operator ended the wait with DLOCK.UNBLOCK. Do not ask again.");
 
 pub(super) const MOVING: Described = (
     ErrorCode::Moving,

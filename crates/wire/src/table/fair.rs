@@ -92,6 +92,3 @@ pub(super) const POSITION: Command =
 
 pub(super) const AWAIT: Command =
     fair(lock::AWAIT, "DFAIR.AWAIT", "> DFAIR.AWAIT printer BLOCK 500\n(nil)\n(0.50s)");
-
-pub(super) const CANCEL: Command =
-    fair(lock::CANCEL, "DFAIR.CANCEL", "> DFAIR.CANCEL printer worker-2\n(integer) 1");

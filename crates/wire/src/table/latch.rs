@@ -56,6 +56,7 @@ pub(super) const AWAIT: Command = Command {
         ),
         (ErrorCode::Diverged, "The latch is missing, and the server may have missed it."),
         errors::TOO_MANY_WAITERS,
+        errors::STOPPED,
         errors::UNBLOCKED,
         errors::MOVING,
     ],

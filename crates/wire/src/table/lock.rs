@@ -4,8 +4,7 @@ use super::command::Command;
 use super::{base, errors};
 use crate::reply::{ErrorCode, LockInfo, WaiterInfo};
 use crate::request::{
-    Acquire, AwaitEnd, Cancel, Check, CommandId, Fence, FindPosition, ListWaiters, LockVerb,
-    Release, Renew,
+    Acquire, AwaitEnd, Check, CommandId, Fence, FindPosition, ListWaiters, LockVerb, Release, Renew,
 };
 
 const NOT_HELD: (ErrorCode, &str) = (
@@ -27,23 +26,25 @@ pub(super) const ACQUIRE: Command = Command {
         (ErrorCode::Reentry, "`owner` already holds the lock, and NOREENTRY was given."),
         errors::DEADLOCK,
         errors::REPLACED,
-        errors::TOO_MANY_WAITERS,
+        errors::FULL,
         errors::QUARANTINE,
         errors::DIVERGED,
+        errors::STOPPED,
         errors::UNBLOCKED,
         errors::MOVING,
-        errors::MISUSED_ID,
     ],
-    notes: "- **Free lock**: granted; the owner has 1 hold.\n\
-        - **Held by the same owner**: one more hold, the same token. The lease is extended if the \
-        new one ends later, never shortened.\n\
+    notes: "- **A promise**: an answer with a token says that the hold lasts at least PX from when the request was \
+        sent. Nothing shortens that.\n\
+        - **Free lock**: granted; the owner has 1 hold.\n\
+        - **Held by the same owner**: one more hold, the same token. Its channel of messages stays.\n\
         - **Held by another owner**: Null at once, or a wait with BLOCK or QUEUE. Waiters are \
         served in order of arrival.\n\
-        - **A repeat with the same REQID** replies with the token again and counts nothing while \
-        the hold lasts. After the hold has ended, a late copy gets SPENT.\n\
-        - **An unclaimed grant** for this owner (it waited with QUEUE): any ACQUIRE claims it, \
-        with any other options. It replies with the token, and the lease starts. A claim is not a \
-        re-entry.\n\
+        - **A copy with the same REQID** replies with the token again and counts nothing while the hold lasts; it \
+        extends the hold like any other request. All copies have the same PX. When the request is over, a late copy \
+        gets SPENT.\n\
+        - **A grant to a place** (the owner waited with QUEUE) lasts PX, or min(QUEUE, `dlock.claim-ms`) if that is \
+        longer. A message tells its owner, and a copy of the request gets the token. An ACQUIRE with another \
+        REQID enters the hold once more.\n\
         - **BLOCK with QUEUE**: the call blocks; when it times out the reply is Null and the place \
         stays.\n\
         - Inside MULTI/EXEC and in scripts BLOCK does not wait. In scripts BIND and QUEUE are \
@@ -63,32 +64,42 @@ pub(super) const ACQUIRE: Command = Command {
 pub(super) const RELEASE: Command = Command {
     name: "DLOCK.RELEASE",
     id: CommandId::Lock(LockVerb::Release),
-    summary: "Releases one hold, or all.",
+    summary: "Ends what an ACQUIRE has: its hold, its place or its blocked call.",
     args: Release::ARGS,
-    reply: "Integer: how many holds of the owner remain; 0: it no longer holds the lock.",
-    errors: &[NOT_HELD, errors::LOST, errors::MISUSED_ID],
+    reply: "- Integer: how many holds of the owner remain; 0: it no longer holds the lock.\n\
+        - Null: it waited, and waits no more. A blocked call gets Null, too.",
+    errors: &[NOT_HELD, errors::LOST, errors::UNKNOWN, errors::ID_AND_ALL],
     notes: "With the last hold the lock goes to the first waiter in the same step. It is not free \
-        in between, and the server wakes only that waiter.\n\n\
-        A repeat with the same REQID gets the same Integer and counts nothing, even if another owner \
-        holds the lock by then; where the first copy got NOTHELD, a repeat gets SPENT. Without \
-        REQID, or after `dlock.request-memory-ms`, a repeat of the last RELEASE gets NOTHELD, or \
-        releases the next hold of the same owner.",
+        in between, and the server wakes only that waiter. With DELAY it stays closed for that time \
+        instead (until DEL, not until BREAK); with holds left DELAY is ignored.\n\n\
+        **With REQID**, that of the ACQUIRE, it ends what that request has and nothing else, whether \
+        it holds, waits, or has not arrived yet. Afterwards copies of the ACQUIRE get SPENT, and \
+        copies of the RELEASE the same reply, for `dlock.request-memory-ms`. So giving up and \
+        releasing are one command, which may be repeated.\n\n\
+        **Without REQID** one hold ends: one without an id, else that of the youngest REQID, whose \
+        RELEASE then gets LOST released. An owner that holds nothing but waits leaves the queue \
+        (Null). A repeat may end the next hold: an owner uses one of both forms.",
     example: "> DLOCK.RELEASE orders:7 worker-1\n\
         (integer) 0\n\
         > DLOCK.RELEASE orders:7 worker-1\n\
-        (error) NOTHELD …",
+        (error) NOTHELD …\n\
+        > DLOCK.ACQUIRE orders:7 worker-1 REQID try-1\n\
+        (integer) 1767225600123457\n\
+        > DLOCK.RELEASE orders:7 worker-1 REQID try-1\n\
+        (integer) 0\n\
+        > DLOCK.RELEASE orders:7 worker-1 REQID try-2\n\
+        (error) UNKNOWN …",
     ..base::RELEASE
 };
 
 pub(super) const RENEW: Command = Command {
     name: "DLOCK.RENEW",
     id: CommandId::Lock(LockVerb::Renew),
-    summary: "Restarts the lease, counted from now.",
+    summary: "Extends the lease: the hold lasts at least PX from now.",
     args: Renew::ARGS,
     reply: "Integer: the fencing token of the hold.",
     errors: &[NOT_HELD],
-    notes: "The new end may be sooner or later than the old one. Without BIND the binding to a \
-        connection does not change. RENEW also claims the grant of a QUEUE place.",
+    notes: "A lease that ends later stays. A bound hold that is renewed without BIND is bound no more.",
     example: "> DLOCK.RENEW orders:7 worker-1 EX 60\n(integer) 1767225600123456",
     ..base::CHANGE
 };
@@ -213,11 +224,11 @@ pub(super) const AWAIT: Command = Command {
     reply: "- Integer 1: the hold has ended, or it was not in force when the command came.\n\
         - Null: the hold is in force, or still in force when the time elapsed.\n\
         - With REASON a string in place of 1: how the hold ended. `done` (a RELEASE with DONE); \
-        `released`; `returned` (an \
-        unused grant); `expired`; `unclaimed`; `disconnected` (BIND); `broken`; `deleted` (or \
+        `released`; `returned` (a \
+        grant that could not be delivered); `expired`; `unclaimed`; `disconnected` (BIND); `broken`; `deleted` (or \
         renamed, or overwritten); `free` (without TOKEN: nobody held the lock); `unknown` (the \
         hold with TOKEN is not in force, and the server does not remember it).",
-    errors: &[errors::TOO_MANY_WAITERS, errors::UNBLOCKED, errors::MOVING],
+    errors: &[errors::TOO_MANY_WAITERS, errors::STOPPED, errors::UNBLOCKED, errors::MOVING],
     notes: "Observers take no place in the queue and are granted nothing. All of them are \
         answered when the hold ends, even if the lock goes to the next waiter in the same step. A \
         re-entry does not begin another hold, and FENCE does not end one.\n\n\
@@ -230,22 +241,4 @@ pub(super) const AWAIT: Command = Command {
         > DLOCK.AWAIT orders:8 REASON\n\
         \"free\"",
     ..base::SHOW
-};
-
-pub(super) const CANCEL: Command = Command {
-    name: "DLOCK.CANCEL",
-    id: CommandId::Lock(LockVerb::Cancel),
-    summary: "Leaves the queue, or returns an unclaimed grant.",
-    args: Cancel::ARGS,
-    errors: &[errors::MISUSED_ID],
-    reply: "Integer: 1 if the owner left the queue or returned an unclaimed grant, else 0. A \
-        claimed hold does not change.",
-    notes: "A blocked call of that owner, on any connection, gets Null. With REQID, a later copy \
-        of the ACQUIRE gets SPENT, also if CANCEL replied 0 because the ACQUIRE had not arrived \
-        yet. A copy of such a CANCEL does not affect later requests of the owner.",
-    example: "> DLOCK.CANCEL orders:7 worker-2\n\
-        (integer) 1\n\
-        > DLOCK.CANCEL orders:7 worker-2\n\
-        (integer) 0",
-    ..base::RELEASE
 };

@@ -31,9 +31,9 @@ pub(super) const MACQUIRE: Command = Command {
         errors::TOO_MANY_WAITERS_OR_KEYS,
         errors::QUARANTINE,
         errors::DIVERGED,
+        errors::STOPPED,
         errors::UNBLOCKED,
         errors::MOVING,
-        errors::MISUSED_ID,
     ],
     notes: "- The owner re-enters keys that it already holds.\n\
         - A waiting call takes its place in the queue of every key in one step. It is granted when \
@@ -57,18 +57,17 @@ pub(super) const MACQUIRE: Command = Command {
 pub(super) const MRELEASE: Command = Command {
     name: "DLOCK.MRELEASE",
     id: CommandId::Multi(MultiVerb::Release),
-    summary: "Releases one hold of each of several locks.",
+    summary: "Ends what a MACQUIRE has at several locks.",
     key_flags: base::RELEASE.key_flags,
     args: MRelease::ARGS,
-    reply: "Integer: how many holds were released. The call skips keys that the owner does not \
-        hold.",
-    errors: &[(
-        ErrorCode::Err,
-        "The REQID belongs to another request for one of the keys. Nothing was changed.",
-    )],
-    notes: "Locks that become free go to their waiters in the same step. A repeat with the same \
-        REQID releases nothing and gets the same reply, even if another owner holds the keys by \
-        then. That includes skipped keys.",
+    reply: "- Integer: how many holds were released. Without REQID the call skips keys that the \
+        owner does not hold.\n\
+        - Null: the call waited, and waits no more.",
+    errors: &[errors::LOST, errors::UNKNOWN],
+    notes: "Locks that become free go to their waiters in the same step. With REQID, that of the \
+        MACQUIRE or ANYACQUIRE, it does at each key what RELEASE does there, and its reply is the \
+        worst of them: LOST (another reason than `expired` first), UNKNOWN, Null, else the number \
+        of keys. Copies get the same reply.",
     example: "> DLOCK.MRELEASE 2 account:1 account:2 worker-1\n\
         (integer) 2\n\
         > DLOCK.MRELEASE 2 account:1 account:2 worker-1\n\
@@ -79,15 +78,14 @@ pub(super) const MRELEASE: Command = Command {
 pub(super) const MRENEW: Command = Command {
     name: "DLOCK.MRENEW",
     id: CommandId::Multi(MultiVerb::Renew),
-    summary: "Restarts the leases of several locks, all or none.",
+    summary: "Extends the leases of several locks, all or none.",
     args: MRenew::ARGS,
     reply: "Integer: how many holds were renewed: all of them.",
     errors: &[(
         ErrorCode::NotHeld,
         "`owner` does not hold one of the locks; the text names the first. None was renewed.",
     )],
-    notes: "The new ends may be sooner or later than the old ones. Bindings to a connection do not \
-        change.",
+    notes: "Each lease, and each binding, as RENEW does it.",
     example: "> DLOCK.MRENEW 2 account:1 account:2 worker-1 EX 60\n\
         (integer) 2\n\
         > DLOCK.MRENEW 2 account:1 account:9 worker-1\n\
@@ -106,9 +104,9 @@ pub(super) const ANYACQUIRE: Command = Command {
         errors::TOO_MANY_WAITERS_OR_KEYS,
         errors::QUARANTINE,
         errors::DIVERGED,
+        errors::STOPPED,
         errors::UNBLOCKED,
         errors::MOVING,
-        errors::MISUSED_ID,
     ],
     notes: "If the owner already holds one of the keys, the call re-enters it. Otherwise it takes \
         the first free key. Each call starts its search at another key: for striped locks. In a \

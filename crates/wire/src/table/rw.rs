@@ -33,22 +33,23 @@ pub(super) const ACQUIRE: Command = Command {
         errors::TOO_MANY_WAITERS_OR_READERS,
         errors::QUARANTINE,
         errors::DIVERGED,
+        errors::STOPPED,
         errors::UNBLOCKED,
         errors::MOVING,
-        errors::MISUSED_ID,
     ],
     notes: "- **READ** is granted while no other owner writes and no writer waits. A reader that \
         arrives while a writer waits queues behind it. Adjacent readers in the queue are granted \
         together.\n\
         - **WRITE** is granted while no other owner holds the lock.\n\
         - **Re-entry**: an owner that holds the mode gets one more hold and the same token, even \
-        while others wait. The lease is extended if the new one ends later, never shortened.\n\
+        while others wait. Each answer promises that the hold lasts at least PX from when the \
+        request was sent.\n\
         - **Downgrade**: the writer also acquires READ, and then releases WRITE.\n\
         - **Upgrade**: a reader that requests WRITE gets it at once if it is the only reader. \
         Otherwise it waits in front of all other waiters, and keeps that place if its READ \
         lapses.\n\
-        - **An unclaimed grant** for this owner (it waited with QUEUE): an ACQUIRE of the same \
-        mode claims it.\n\
+        - **A grant to a place** (the owner waited with QUEUE) lasts PX, or min(QUEUE, \
+        `dlock.claim-ms`) if that is longer. A copy of its request gets the token.\n\
         - A waiter that repeats its request with the other mode moves to the end of the queue.\n\
         - Inside MULTI/EXEC and in scripts BLOCK does not wait. In scripts BIND and QUEUE are \
         refused.",
@@ -64,16 +65,24 @@ pub(super) const ACQUIRE: Command = Command {
 pub(super) const RELEASE: Command = Command {
     name: "DRW.RELEASE",
     id: CommandId::Rw(RwVerb::Release),
-    summary: "Releases one hold of a mode, or all.",
+    summary: "Ends what an ACQUIRE of a mode has: its hold, its place or its blocked call.",
     args: RwRelease::ARGS,
-    reply: "Integer: how many holds of the owner remain in that mode; 0: it no longer holds the \
-        lock in that mode.",
-    errors: &[NOT_HELD, errors::LOST, errors::MISUSED_ID],
+    reply: "- Integer: how many holds of the owner remain in that mode; 0: it no longer holds the \
+        lock in that mode.\n\
+        - Null: it waited for that mode, and waits no more. A blocked call gets Null, too.",
+    errors: &[
+        NOT_HELD,
+        errors::LOST,
+        errors::UNKNOWN,
+        (
+            ErrorCode::Err,
+            "REQID and ALL exclude each other, and DELAY needs WRITE. Nothing was changed.",
+        ),
+    ],
     complexity: "O(1), plus O(1) for each reader that gets the lock",
-    notes: "A lock that becomes free goes to the waiters in the same step. A repeat with the same \
-        REQID gets the same Integer and counts nothing, even if another owner holds the lock by \
-        then; where the first copy got NOTHELD, a repeat gets SPENT. Each mode has its own request \
-        ids.",
+    notes: "A lock that becomes free goes to the waiters in the same step, or stays closed for \
+        DELAY. With and without REQID it does what DLOCK.RELEASE does, for that mode. Each mode \
+        has its own request ids.",
     example: "> DRW.RELEASE catalog worker-1 READ\n\
         (integer) 0\n\
         > DRW.RELEASE catalog worker-1 WRITE\n\
@@ -84,13 +93,12 @@ pub(super) const RELEASE: Command = Command {
 pub(super) const RENEW: Command = Command {
     name: "DRW.RENEW",
     id: CommandId::Rw(RwVerb::Renew),
-    summary: "Restarts the lease of a mode, counted from now.",
+    summary: "Extends the lease of a mode: it lasts at least PX from now.",
     args: RwRenew::ARGS,
     reply: "Integer: the fencing token of the hold.",
     errors: &[NOT_HELD],
-    notes: "Each mode has its own lease. The new end may be sooner or later than the old one. \
-        Without BIND the binding to a connection does not change. RENEW also claims the grant of a \
-        QUEUE place.",
+    notes: "Each mode has its own lease. A lease that ends later stays. A bound hold that is renewed \
+        without BIND is bound no more.",
     example: "> DRW.RENEW catalog worker-1 READ EX 60\n(integer) 1767225600123456",
     ..base::CHANGE.of(Group::Rw)
 };
@@ -167,11 +175,4 @@ pub(super) const POSITION: Command = lock::POSITION.of_family(
     CommandId::Rw(RwVerb::Position),
     Group::Rw,
     "> DRW.POSITION catalog worker-3\n(integer) 1",
-);
-
-pub(super) const CANCEL: Command = lock::CANCEL.of_family(
-    "DRW.CANCEL",
-    CommandId::Rw(RwVerb::Cancel),
-    Group::Rw,
-    "> DRW.CANCEL catalog worker-3\n(integer) 1",
 );

@@ -2,7 +2,7 @@
 
 use super::command::{Command, Group};
 use super::{base, errors, lock};
-use crate::args::{CANCELLED, COUNT, OWNER, SEMAPHORE};
+use crate::args::{COUNT, OWNER, SEMAPHORE};
 use crate::reply::{ErrorCode, PermitInfo, SemInfo};
 use crate::request::{
     CommandId, Drain, Give, OnePermit, Resize, SemAcquire, SemInit, SemRelease, SemRenew, SemVerb,
@@ -69,18 +69,21 @@ pub(super) const ACQUIRE: Command = Command {
         (ErrorCode::Limit, TOO_WIDE_OR_MANY),
         errors::QUARANTINE,
         errors::DIVERGED,
+        errors::STOPPED,
         errors::UNBLOCKED,
         errors::MOVING,
+        errors::MISUSED_ID,
     ],
     notes: "- Waiters are served in order of arrival, also for COUNT above 1: narrow requests do \
         not overtake a wide request at the head.\n\
-        - Each call takes new permits; an owner may have any number. A repeat with the same REQID \
-        replies with the same permit id and takes nothing. When the permit is back, the repeat \
-        gets SPENT.\n\
+        - Each call takes new permits; an owner may have any number. A copy with the same REQID \
+        replies with the same permit id, takes nothing, and extends the lease. When the request is \
+        over, a copy gets SPENT.\n\
         - **A missing semaphore** has no permits. Callers with BLOCK or QUEUE wait until it is \
         created; LIMIT creates it.\n\
-        - **An unclaimed grant** for this owner (it waited with QUEUE): an ACQUIRE of the same \
-        COUNT claims it.\n\
+        - **A grant to a place** (the owner waited with QUEUE) lasts PX, or min(QUEUE, \
+        `dlock.claim-ms`) if that is longer. A copy of its request gets the permit id; another \
+        request takes other permits.\n\
         - A waiter that repeats its request with a larger COUNT moves to the end of the queue.\n\
         - A permit returns by itself when its lease ends.\n\
         - Inside MULTI/EXEC and in scripts BLOCK does not wait. In scripts BIND and QUEUE are \
@@ -97,14 +100,23 @@ pub(super) const ACQUIRE: Command = Command {
 pub(super) const RELEASE: Command = Command {
     name: "DSEM.RELEASE",
     id: CommandId::Sem(SemVerb::Release),
-    summary: "Returns the permits of an ACQUIRE.",
-    complexity: "O(1), plus O(1) for each waiter that gets permits",
+    summary: "Ends what an ACQUIRE has: its permits, its place or its blocked call.",
+    complexity: "O(1), plus O(1) for each waiter that gets permits; with ALL, O(log N) for each of \
+        the permits",
     args: SemRelease::ARGS,
-    reply: "Integer: how many permits are available afterwards.",
-    errors: &[errors::NOT_A_PERMIT, errors::LOST, errors::MISUSED_ID],
-    notes: "A repeat with the same REQID returns nothing and gets the reply of the first copy (0 if \
-        that was negative). Without REQID a repeat gets NOTHELD, and whether the permit had ended \
-        before the first copy is not known.",
+    reply: "- Integer: how many permits are available afterwards.\n\
+        - Null: the request waited, and waits no more. A blocked call gets Null, too.",
+    errors: &[
+        errors::NOT_A_PERMIT,
+        errors::LOST,
+        errors::UNKNOWN,
+        (ErrorCode::Err, "REQID and ALL exclude each other; without them a permit id is needed."),
+    ],
+    notes: "**With an owner and REQID**, that of the ACQUIRE, it ends what that request has and \
+        nothing else. Afterwards copies of the ACQUIRE get SPENT, and copies of the RELEASE the \
+        reply of the first.\n\n\
+        **With a permit id** it returns those permits. A repeat gets NOTHELD, and whether the \
+        permit had ended before the first copy is not known.",
     example: "> DSEM.RELEASE licences 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70\n\
         (integer) 10\n\
         > DSEM.RELEASE licences 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70\n\
@@ -115,12 +127,11 @@ pub(super) const RELEASE: Command = Command {
 pub(super) const RENEW: Command = Command {
     name: "DSEM.RENEW",
     id: CommandId::Sem(SemVerb::Renew),
-    summary: "Restarts the lease, counted from now.",
+    summary: "Extends the lease: the permit lasts at least PX from now.",
     args: SemRenew::ARGS,
     reply: "Integer 1.",
     errors: &[errors::NOT_A_PERMIT],
-    notes: "The new end may be sooner or later than the old one. Without BIND the binding to a \
-        connection does not change. RENEW also claims the grant of a QUEUE place.",
+    notes: "A lease that ends later stays. A bound permit that is renewed without BIND is bound no more.",
     example: "> DSEM.RENEW licences 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70 EX 60\n(integer) 1",
     ..base::CHANGE.of(Group::Semaphore)
 };
@@ -135,6 +146,7 @@ pub(super) const TAKE: Command = Command {
         (ErrorCode::Limit, TOO_WIDE),
         errors::QUARANTINE,
         errors::DIVERGED,
+        errors::STOPPED,
         errors::UNBLOCKED,
         errors::MOVING,
         errors::MISUSED_ID,
@@ -268,15 +280,5 @@ pub(super) const POSITION: Command = Command {
         CommandId::Sem(SemVerb::Position),
         Group::Semaphore,
         "> DSEM.POSITION licences worker-2\n(integer) 1",
-    )
-};
-
-pub(super) const CANCEL: Command = Command {
-    args: &[SEMAPHORE, OWNER, CANCELLED],
-    ..lock::CANCEL.of_family(
-        "DSEM.CANCEL",
-        CommandId::Sem(SemVerb::Cancel),
-        Group::Semaphore,
-        "> DSEM.CANCEL licences worker-2\n(integer) 1",
     )
 };

@@ -5,7 +5,7 @@ use crate::ParseError;
 use crate::cursor::integer;
 use crate::permit::PermitId;
 use crate::request::{
-    Acquire, Apply, Await, AwaitEnd, Cancel, Channel, Check, CountDown, Drain, EndAbsent, Fence,
+    Acquire, Apply, Await, AwaitEnd, Channel, Check, CountDown, Drain, EndAbsent, Fence,
     FindPosition, Give, LatchInit, LatchOp, ListWaiters, LockFamily, LockOp, LockRead, Log,
     MAcquire, MRelease, MRenew, Mode, MultiOp, OneKey, OnePermit, Op, Read, Release, Renew,
     Request, Resize, ResizeTo, RwAcquire, RwBreak, RwOp, RwRead, RwRelease, RwRenew, SemAcquire,
@@ -25,8 +25,9 @@ const PERMIT: PermitId = [
 
 #[test]
 #[rustfmt::skip]
+#[allow(clippy::too_many_lines)] // one line for each call
 fn calls_and_their_meaning() {
-    let table: &[(&str, Request<'_>)] = &[
+    let table: alloc::vec::Vec<(&str, Request<'_>)> = alloc::vec![
         ("DLOCK.ACQUIRE k o", Op::Lock(LockFamily::Lock, LockOp::Acquire(ACQUIRE)).into()),
         ("DLOCK.ACQUIRE k o PX 1", Op::Lock(LockFamily::Lock, LockOp::Acquire(Acquire { lease_ms: Some(1), ..ACQUIRE })).into()),
         ("DLOCK.ACQUIRE k o px 31536000000", Op::Lock(LockFamily::Lock, LockOp::Acquire(Acquire { lease_ms: Some(31_536_000_000), ..ACQUIRE })).into()),
@@ -43,6 +44,7 @@ fn calls_and_their_meaning() {
         ("DLOCK.ACQUIRE k o LABEL ", Op::Lock(LockFamily::Lock, LockOp::Acquire(Acquire { label: Some(b""), ..ACQUIRE })).into()),
         ("DLOCK.RELEASE k o", Op::Lock(LockFamily::Lock, LockOp::Release(RELEASE)).into()),
         ("DLOCK.RELEASE k o all", Op::Lock(LockFamily::Lock, LockOp::Release(Release { all: true, ..RELEASE })).into()),
+        ("DLOCK.RELEASE k o DELAY 9 REQID x", Op::Lock(LockFamily::Lock, LockOp::Release(Release { delay_ms: Some(9), reqid: Some(b"x"), ..RELEASE })).into()),
         ("DLOCK.RELEASE k o done", Op::Lock(LockFamily::Lock, LockOp::Release(Release { done: true, ..RELEASE })).into()),
         ("DLOCK.RELEASE k o TOKEN 7 ALL REQID x", Op::Lock(LockFamily::Lock, LockOp::Release(Release { all: true, token: Some(7), reqid: Some(b"x"), ..RELEASE })).into()),
         ("DLOCK.RENEW k o", Op::Lock(LockFamily::Lock, LockOp::Renew(RENEW)).into()),
@@ -55,8 +57,6 @@ fn calls_and_their_meaning() {
         ("DLOCK.WAITERS k", Read::Lock(LockFamily::Lock, LockRead::Waiters(ListWaiters { key: b"k", count: None })).into()),
         ("DLOCK.WAITERS k count 3", Read::Lock(LockFamily::Lock, LockRead::Waiters(ListWaiters { key: b"k", count: Some(3) })).into()),
         ("DLOCK.POSITION k o", Read::Lock(LockFamily::Lock, LockRead::Position(FindPosition { key: b"k", owner: b"o" })).into()),
-        ("DLOCK.CANCEL k o", Op::Lock(LockFamily::Lock, LockOp::Cancel(Cancel { key: b"k", owner: b"o", reqid: None })).into()),
-        ("DSEM.CANCEL k o REQID r", Op::Sem(SemOp::Cancel(Cancel { key: b"k", owner: b"o", reqid: Some(b"r") })).into()),
         ("DFAIR.ACQUIRE k o EX 1 NOREENTRY", Op::Lock(LockFamily::Fair, LockOp::Acquire(Acquire { lease_ms: Some(1000), no_reentry: true, ..ACQUIRE })).into()),
         ("DFAIR.RELEASE k o ALL", Op::Lock(LockFamily::Fair, LockOp::Release(Release { all: true, ..RELEASE })).into()),
         ("DFAIR.INFO k", Read::Lock(LockFamily::Fair, LockRead::Info(OneKey { key: b"k" })).into()),
@@ -76,8 +76,9 @@ fn calls_and_their_meaning() {
         ("DSEM.ACQUIRE k o", Op::Sem(SemOp::Acquire(SEM_ACQUIRE)).into()),
         ("DSEM.ACQUIRE k o COUNT 3 Limit 4 LABEL l", Op::Sem(SemOp::Acquire(SemAcquire {
             acquire: Acquire { label: Some(b"l"), ..ACQUIRE }, count: 3, limit: Some(4) })).into()),
-        ("DSEM.RELEASE k 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70", Op::Sem(SemOp::Release(SemRelease { key: b"k", permit: PERMIT, reqid: None })).into()),
-        ("DSEM.RELEASE k 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70 ReqId r", Op::Sem(SemOp::Release(SemRelease { key: b"k", permit: PERMIT, reqid: Some(b"r") })).into()),
+        ("DSEM.RELEASE k 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70", Op::Sem(SemOp::Release(SemRelease::new(b"k", b"0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70"))).into()),
+        ("DSEM.RELEASE k o ReqId r", Op::Sem(SemOp::Release(SemRelease { reqid: Some(b"r"), ..SemRelease::new(b"k", b"o") })).into()),
+        ("DSEM.RELEASE k o ALL", Op::Sem(SemOp::Release(SemRelease { all: true, ..SemRelease::new(b"k", b"o") })).into()),
         ("DSEM.BREAK k 0192F0C1-5A3E-7C44-9D3B-2F1A6C8E4B70", Op::Sem(SemOp::Break(OnePermit { key: b"k", permit: PERMIT })).into()),
         ("DSEM.RENEW k 0192f0c1-5a3e-7c44-9d3b-2f1a6c8e4b70 BIND 5", Op::Sem(SemOp::Renew(SemRenew {
             bind_ms: Some(5), ..SemRenew::new(b"k", PERMIT) })).into()),
@@ -125,7 +126,7 @@ fn calls_and_their_meaning() {
         ("DLOCK.APPLY  p", Request::Apply(Apply { key: b"", payload: b"p" })),
     ];
     for (line, request) in table {
-        call(line, |parsed| assert_eq!(parsed.as_ref(), Ok(request), "{line}"));
+        call(line, |parsed| assert_eq!(parsed.as_ref(), Ok(&request), "{line}"));
         assert_eq!(line.split(' ').next(), Some(request.id().name()));
     }
 }

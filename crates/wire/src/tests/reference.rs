@@ -26,7 +26,7 @@ fn syntax_lines() {
     let lines = [
         "DLOCK.ACQUIRE key owner [PX milliseconds | EX seconds] [BLOCK milliseconds] [QUEUE milliseconds] [NOTIFY channel | SNOTIFY shard-channel] \
          [REQID id] [NOREENTRY] [BIND milliseconds] [LABEL text]",
-        "DLOCK.RELEASE key owner [ALL] [TOKEN token] [REQID id] [DONE]",
+        "DLOCK.RELEASE key owner [ALL] [TOKEN token] [REQID id] [DELAY milliseconds] [DONE]",
         "DLOCK.RENEW key owner [PX milliseconds | EX seconds] [TOKEN token] [BIND milliseconds]",
         "DLOCK.CHECK key token",
         "DLOCK.FENCE key owner token",
@@ -35,10 +35,9 @@ fn syntax_lines() {
         "DLOCK.WAITERS key [COUNT count]",
         "DLOCK.POSITION key owner",
         "DLOCK.AWAIT key [TOKEN token] [BLOCK milliseconds] [REASON]",
-        "DLOCK.CANCEL key owner [REQID id]",
         "DFAIR.ACQUIRE key owner [PX milliseconds | EX seconds] [BLOCK milliseconds] [QUEUE milliseconds] [NOTIFY channel | SNOTIFY shard-channel] \
          [REQID id] [NOREENTRY] [BIND milliseconds] [LABEL text]",
-        "DFAIR.RELEASE key owner [ALL] [TOKEN token] [REQID id] [DONE]",
+        "DFAIR.RELEASE key owner [ALL] [TOKEN token] [REQID id] [DELAY milliseconds] [DONE]",
         "DFAIR.RENEW key owner [PX milliseconds | EX seconds] [TOKEN token] [BIND milliseconds]",
         "DFAIR.CHECK key token",
         "DFAIR.FENCE key owner token",
@@ -47,22 +46,20 @@ fn syntax_lines() {
         "DFAIR.WAITERS key [COUNT count]",
         "DFAIR.POSITION key owner",
         "DFAIR.AWAIT key [TOKEN token] [BLOCK milliseconds] [REASON]",
-        "DFAIR.CANCEL key owner [REQID id]",
         "DRW.ACQUIRE key owner <READ | WRITE> [PX milliseconds | EX seconds] [BLOCK milliseconds] [QUEUE milliseconds] \
          [NOTIFY channel | SNOTIFY shard-channel] [REQID id] [BIND milliseconds] [LABEL text]",
-        "DRW.RELEASE key owner <READ | WRITE> [ALL] [TOKEN token] [REQID id]",
+        "DRW.RELEASE key owner <READ | WRITE> [ALL] [TOKEN token] [REQID id] [DELAY milliseconds]",
         "DRW.RENEW key owner <READ | WRITE> [PX milliseconds | EX seconds] [TOKEN token] [BIND milliseconds]",
         "DRW.BREAK key [owner]",
         "DRW.CHECK key token",
         "DRW.INFO key",
         "DRW.WAITERS key [COUNT count]",
         "DRW.POSITION key owner",
-        "DRW.CANCEL key owner [REQID id]",
         "DSEM.INIT key permits",
         "DSEM.RESIZE key <permits | BY delta> [REQID id]",
         "DSEM.ACQUIRE key owner [COUNT count] [LIMIT permits] [PX milliseconds | EX seconds] [BLOCK milliseconds] \
          [QUEUE milliseconds] [NOTIFY channel | SNOTIFY shard-channel] [REQID id] [BIND milliseconds] [LABEL text]",
-        "DSEM.RELEASE key permit-id [REQID id]",
+        "DSEM.RELEASE key holder [ALL] [REQID id]",
         "DSEM.RENEW key permit-id [PX milliseconds | EX seconds] [BIND milliseconds]",
         "DSEM.TAKE key [n] [BLOCK milliseconds] [REQID id]",
         "DSEM.GIVE key [n] [REQID id]",
@@ -72,7 +69,6 @@ fn syntax_lines() {
         "DSEM.PERMITS key",
         "DSEM.WAITERS key [COUNT count]",
         "DSEM.POSITION key owner",
-        "DSEM.CANCEL key owner [REQID id]",
         "DLATCH.INIT key count [PX milliseconds | EX seconds]",
         "DLATCH.COUNTDOWN key [n] [REQID id]",
         "DLATCH.AWAIT key [BLOCK milliseconds]",
@@ -81,7 +77,7 @@ fn syntax_lines() {
         "DLOCK.MACQUIRE numkeys key [key ...] owner [PX milliseconds | EX seconds] [BLOCK milliseconds] [NOTIFY channel | SNOTIFY shard-channel] \
          [REQID id] [BIND milliseconds] [LABEL text]",
         "DLOCK.MRELEASE numkeys key [key ...] owner [REQID id]",
-        "DLOCK.MRENEW numkeys key [key ...] owner [PX milliseconds | EX seconds]",
+        "DLOCK.MRENEW numkeys key [key ...] owner [PX milliseconds | EX seconds] [BIND milliseconds]",
         "DLOCK.ANYACQUIRE numkeys key [key ...] owner [PX milliseconds | EX seconds] [BLOCK milliseconds] [NOTIFY channel | SNOTIFY shard-channel] \
          [REQID id] [BIND milliseconds] [LABEL text]",
         "DLOCK.UNBLOCK <client-id [ERROR] | ABSENT-KEY key | ABSENT-USER user>",

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Draft, Terms, request_of, waits};
+use super::{Draft, Terms, waits};
 use crate::{
     call::{Call, Meaning, Scope},
     key::{Family, Key},
@@ -22,14 +22,7 @@ impl Draft<'_> {
             terms.word("LIMIT", 3);
             capacity.push((key, 3));
         }
-        let meaning = Meaning::Permit {
-            key,
-            owner,
-            count,
-            lease: terms.lease,
-            bind: terms.bind,
-            first_sent: None,
-        };
+        let meaning = Meaning::Permit { key, owner, count, lease: terms.lease, bind: terms.bind };
         let mut call =
             self.call(&["DSEM.ACQUIRE", &key.name(), &owner.to_string()], &terms, meaning);
         call.waits = waits(&[key], owner, &terms);
@@ -42,20 +35,15 @@ impl Draft<'_> {
     pub(super) fn release_permit(&mut self) -> Call {
         let Some((key, id)) = self.permit(true) else { return self.acquire_permit() };
         let meaning = Meaning::Ends(vec![Scope::Permit(key, id.clone())]);
-        let mut terms = Terms::default();
-        if self.dice.one_in(20) {
-            return self.call(&["DSEM.BREAK", &key.name(), &id], &terms, meaning);
-        }
-        self.id(&mut terms, 2);
-        let call = self.call(&["DSEM.RELEASE", &key.name(), &id], &terms, meaning);
-        Call { release: request_of(key, &terms), ..call }
+        let verb = if self.dice.one_in(20) { "DSEM.BREAK" } else { "DSEM.RELEASE" };
+        self.call(&[verb, &key.name(), &id], &Terms::default(), meaning)
     }
 
     pub(super) fn renew_permit(&mut self) -> Call {
         let Some((key, id)) = self.permit(false) else { return self.acquire_permit() };
         let lease = self.lease().as_millis().to_string();
         let words = ["DSEM.RENEW", &key.name(), &id, "PX", &lease];
-        Call::ending(&words, vec![Scope::Permit(key, id.clone())])
+        Call::plain(&words)
     }
 
     pub(super) fn permit(&mut self, forget: bool) -> Option<(Key, String)> {

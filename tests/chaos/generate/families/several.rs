@@ -29,7 +29,7 @@ impl Draft<'_> {
     }
 
     pub(super) fn call_of_keys(
-        &self,
+        &mut self,
         command: &str,
         keys: &[Key],
         owner: Owner,
@@ -47,10 +47,9 @@ impl Draft<'_> {
     /// Releases a hold: mostly one that this connection knows.
     pub(super) fn release_all(&mut self) -> Call {
         let (keys, owner) = self.held_together();
-        let mut terms = Terms::default();
-        self.id(&mut terms, 3);
         let scopes = keys.iter().map(|&key| Scope::Hold(key, owner, Mode::Exclusive)).collect();
-        self.call_of_keys("DLOCK.MRELEASE", &keys, owner, &terms, Meaning::Ends(scopes))
+        let meaning = Meaning::Ends(scopes);
+        self.call_of_keys("DLOCK.MRELEASE", &keys, owner, &Terms::default(), meaning)
     }
 
     pub(super) fn renew_all(&mut self) -> Call {

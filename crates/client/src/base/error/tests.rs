@@ -48,6 +48,15 @@ fn the_code_decides_and_the_text_is_kept() {
     assert_eq!(from_server("SPENT", "it has ended").kind(), ErrorKind::Spent);
     assert_eq!(from_server("MOVING", "ask again").kind(), ErrorKind::Unavailable);
     assert_eq!(from_server("NEVERHEARD", "of it").kind(), ErrorKind::Server);
+    let lost = ErrorKind::Lost { reason: Lost::Broken, finished: true };
+    assert_eq!(from_server("LOST", "broken by an operator").kind(), lost);
+    assert_eq!(from_server("UNKNOWN", "no such request").kind(), ErrorKind::ReleaseUnknown);
+    let quarantine = from_server("QUARANTINE", "1500 it has just started");
+    assert_eq!(quarantine.time_left().as_millis(), 1500);
+    // Only the codes of a closed list are final.
+    let passes = |code| from_server(code, "text").passes();
+    assert!(["QUARANTINE", "UNBLOCKED", "OOM", "NEVERHEARD", "READONLY"].map(passes) == [true; 5]);
+    assert!(["STOPPED", "SPENT", "LIMIT", "ERR", "NOPERM"].map(passes) == [false; 5]);
     // What an English text says decides nothing.
     for text in ["unknown command 'DLOCK.ACQUIRE'", "lease must be an integer", "no such semaphore"]
     {

@@ -12,30 +12,22 @@ const GRANT: &str =
     "grant the user these rights with ACL SETUSER (see Access in docs/operations.md of dlock)";
 
 /// What a user that acquires needs as well, by family.
-const FAMILIES: [[CommandId; 4]; 4] = [
+const FAMILIES: [[CommandId; 3]; 4] = [
     [
         CommandId::Lock(LockVerb::Acquire),
         CommandId::Lock(LockVerb::Renew),
         CommandId::Lock(LockVerb::Release),
-        CommandId::Lock(LockVerb::Cancel),
     ],
     [
         CommandId::Fair(LockVerb::Acquire),
         CommandId::Fair(LockVerb::Renew),
         CommandId::Fair(LockVerb::Release),
-        CommandId::Fair(LockVerb::Cancel),
     ],
-    [
-        CommandId::Rw(RwVerb::Acquire),
-        CommandId::Rw(RwVerb::Renew),
-        CommandId::Rw(RwVerb::Release),
-        CommandId::Rw(RwVerb::Cancel),
-    ],
+    [CommandId::Rw(RwVerb::Acquire), CommandId::Rw(RwVerb::Renew), CommandId::Rw(RwVerb::Release)],
     [
         CommandId::Sem(SemVerb::Acquire),
         CommandId::Sem(SemVerb::Renew),
         CommandId::Sem(SemVerb::Release),
-        CommandId::Sem(SemVerb::Cancel),
     ],
 ];
 
@@ -85,7 +77,7 @@ pub(super) async fn check_rights(connection: &mut MultiplexedConnection) -> Resu
             format!("the user may not run the commands of dlock: {GRANT}"),
         ));
     }
-    for (family, denied) in FAMILIES.iter().zip(denied.chunks(4)) {
+    for (family, denied) in FAMILIES.iter().zip(denied.chunks(3)) {
         if denied.first() == Some(&true) {
             continue;
         }

@@ -105,7 +105,7 @@ impl Admin {
     }
 
     /// Ends the blocked call of a connection, of whatever family: it is answered Null, or with `error`
-    /// [`Unblocked`](crate::ErrorKind::Unblocked). False: that connection has no blocked call.
+    /// [`Stopped`](crate::ErrorKind::Stopped). False: that connection has no blocked call.
     ///
     /// Client ids count for one server. Errors: [`Invalid`](crate::ErrorKind::Invalid) in a cluster of several
     /// primaries: connect to the node itself.

@@ -7,7 +7,7 @@ use crate::base::clock::Moment;
 use crate::base::hold_ref::HoldRef;
 use crate::base::lost::Lost;
 
-/// What is reported about a hold. That of an acquire which is rolled back never opens, and reports nothing.
+/// What is reported about a hold. That of an acquire which is given up never opens, and reports nothing.
 #[derive(Default)]
 pub(crate) struct HoldReport {
     phase: Mutex<Phase>,

@@ -29,6 +29,8 @@ pub(crate) struct Snapshot {
     pub(crate) kept: Option<GroupId>,
     /// The answer of a key that refuses the id of the call.
     pub(crate) refusal: Option<Outcome>,
+    /// The answer of a key that the owner cannot enter once more.
+    pub(crate) limit: Option<Outcome>,
 }
 
 /// How waiters count that the owner has already.
@@ -83,8 +85,12 @@ fn inspect_each(
 ) -> Result<Snapshot, Outcome> {
     let (owner, id, asks) = (call.owner, call.reqid, Asks::Acquire);
     let request = Call { kind: Kind::Lock, mode: None, owner, id, asks };
-    let mut found =
-        Snapshot { each: Vec::with_capacity(call.keys.len()), kept: None, refusal: None };
+    let mut found = Snapshot {
+        each: Vec::with_capacity(call.keys.len()),
+        kept: None,
+        refusal: None,
+        limit: None,
+    };
     for &name in call.keys {
         let key = turn.caller.key(name);
         let state = enter::on_key(tables, turn, Kind::Lock, key, |step, resource| {
@@ -95,9 +101,20 @@ fn inspect_each(
                 found.refusal.get_or_insert(refusal);
                 return KeyState::Refused;
             }
+            if let Some(hold) = resource.lock().hold().filter(|hold| *hold.owner == *owner)
+                && let Some(limit) = step.no_room_in(hold, id)
+            {
+                found.limit.get_or_insert(limit);
+                return KeyState::Closed(false);
+            }
             step.inspect_one(resource, call, own)
         });
-        found.each.push(state.map_err(|_| wrong_type())?);
+        let lease = tables.regime.lease(turn.now.mono);
+        found
+            .each
+            .push(state.map_err(|_| {
+                tables.recall_alone(key, request, lease).unwrap_or_else(wrong_type)
+            })?);
     }
     Ok(found)
 }
@@ -107,12 +124,7 @@ impl Step<'_> {
         if own_hold(resource, call.owner, call.reqid, Demand::Lock).is_some() {
             let hold = resource.lock().hold();
             let has_seen = hold.is_some_and(|hold| hold.seen(call.reqid).is_some());
-            return match has_seen {
-                true => KeyState::Seen,
-                // The count is at its maximum; only a restored value can have such a count.
-                false if hold.is_some_and(|hold| hold.count == u32::MAX) => KeyState::Closed(false),
-                false => KeyState::Held,
-            };
+            return if has_seen { KeyState::Seen } else { KeyState::Held };
         }
         let is_free = matches!(resource.lock(), Lock::Free);
         if self.tables.regime.quarantine_left(self.now.mono) > 0 {

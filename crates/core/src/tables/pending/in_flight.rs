@@ -7,7 +7,6 @@ use crate::base::key::{Key, Swap};
 use crate::base::kind::Kind;
 use crate::base::time::Millis;
 use crate::value::fair::QueueEntry;
-use crate::value::resource::Resource;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -41,8 +40,6 @@ pub(crate) struct InFlight {
     /// The connection of the caller.
     pub client: u64,
     pub request: Option<Box<[u8]>>,
-    /// The owner has cancelled the request since: if the answer cannot be delivered, nothing is kept.
-    pub is_cancelled: bool,
     /// What is kept if the answer cannot be delivered.
     pub stays: Stays,
     /// One part for each key.
@@ -79,6 +76,8 @@ pub(crate) struct Part {
     pub given: Given,
     /// A resent call has been answered with this grant.
     pub is_known: bool,
+    /// A RENEW of its hold has been answered since.
+    pub is_renewed: bool,
 }
 
 /// What a grant did to the hold that it names.
@@ -113,7 +112,14 @@ impl InFlight {
 
 impl Part {
     pub fn new(kind: Kind, key: Key<'_>, given: Given) -> Self {
-        Self { kind, db: key.db, name: Name::from(key.name), given, is_known: false }
+        Self {
+            kind,
+            db: key.db,
+            name: Name::from(key.name),
+            given,
+            is_known: false,
+            is_renewed: false,
+        }
     }
 
     pub fn is_at(&self, key: Key<'_>) -> bool {
@@ -149,6 +155,13 @@ impl GrantsInFlight {
         }
     }
 
+    /// A RENEW was answered for this hold: it must not end with a grant that entered it.
+    pub(crate) fn renewed(&mut self, key: Key<'_>, id: HoldId, token: u64) {
+        for part in self.grants.values_mut().flat_map(|grant| &mut grant.parts) {
+            part.is_renewed |= part.is_of(key, id, token);
+        }
+    }
+
     /// The same for a resent TAKE.
     pub(crate) fn taken_again(&mut self, key: Key<'_>, request: Option<&[u8]>) {
         let repeated = |grant: &&mut InFlight| grant.request.as_deref() == request;
@@ -156,28 +169,6 @@ impl GrantsInFlight {
             for part in grant.parts.iter_mut().filter(|part| part.is_at(key)) {
                 part.is_known = true;
             }
-        }
-    }
-
-    /// The owner of a key's holds cancels its requests, or with `request` only that one. A grant in flight has been
-    /// claimed, so it stays. But if it does not arrive, its queue entry is not restored.
-    pub(crate) fn cancel_on_the_way(
-        &mut self,
-        key: Key<'_>,
-        resource: &Resource,
-        owner: &[u8],
-        request: Option<&[u8]>,
-    ) {
-        let is_his = |part: &Part| match part.given {
-            Given::Hold { id, token, .. } if part.is_at(key) => {
-                resource.hold(id).is_some_and(|hold| hold.token == token && *hold.owner == *owner)
-            }
-            Given::Hold { .. } | Given::Taken(_) => false,
-        };
-        let asked =
-            |grant: &&mut InFlight| request.is_none() || grant.request.as_deref() == request;
-        for grant in self.grants.values_mut().filter(asked) {
-            grant.is_cancelled |= grant.parts.iter().any(is_his);
         }
     }
 

@@ -7,7 +7,7 @@ use crate::ports::subject::Subjects;
 use crate::tables::pending::Pending;
 use crate::tables::settings::Settings;
 use crate::value::holds::Holds;
-use crate::value::spent::{Print, Prints, RequestKey, Use, spent_of};
+use crate::value::spent::{Loss, Print, Prints, RequestKey, Use, spent_of};
 
 /// The holds of a value that was deleted: the messages that are not sent.
 #[derive(Debug)]
@@ -33,15 +33,15 @@ impl Broken {
     /// What a request did to one of them.
     pub fn find(&self, name: RequestKey<'_>) -> Option<Use> {
         let (id, hold) = self.readers.by_request(name.owner, name.id)?;
-        let mut known = spent_of(Kind::Rw, id, hold, false);
+        let mut known = spent_of(Kind::Rw, id, hold, Loss::Broken);
         known.find_map(|(known, what)| (known == name).then_some(what))
     }
 
     /// Their requests, by fingerprint.
     pub fn requests(&self, prints: Prints) -> impl Iterator<Item = (Print, Use)> {
-        self.readers
-            .iter()
-            .flat_map(move |(id, hold)| prints.of_hold(self.key(), Kind::Rw, id, hold))
+        self.readers.iter().flat_map(move |(id, hold)| {
+            prints.of_hold(self.key(), Kind::Rw, id, hold, Loss::Broken)
+        })
     }
 }
 

@@ -41,8 +41,8 @@ fn a_request_is_known_by_all_that_names_it() {
 #[test]
 fn an_overdue_request_is_not_known_though_nobody_has_dropped_it() {
     let mut spent = SpentRequests::new(HashKeys(1, 2));
-    spent.note(key(b"k"), named(b"A", b"r1"), Use::Acquired, at(5), LIMITS);
-    assert_eq!(spent.find(key(b"k"), named(b"A", b"r1"), at(14), LIMITS), Some(Use::Acquired));
+    spent.note(key(b"k"), named(b"A", b"r1"), Use::Waited, at(5), LIMITS);
+    assert_eq!(spent.find(key(b"k"), named(b"A", b"r1"), at(14), LIMITS), Some(Use::Waited));
     assert_eq!(spent.find(key(b"k"), named(b"A", b"r1"), at(15), LIMITS), None);
     assert_eq!((spent.len(), spent.known(at(15), LIMITS)), (1, 0));
     assert_eq!(spent.next_end(LIMITS), Some(at(15)));
@@ -57,13 +57,13 @@ fn the_oldest_are_dropped_first() {
     let mut spent = SpentRequests::new(HashKeys(1, 2));
     let few = Limits { most: 3, ..LIMITS };
     for n in 0..5u8 {
-        spent.note(key(b"k"), named(b"A", &[n]), Use::Acquired, at(0), few);
+        spent.note(key(b"k"), named(b"A", &[n]), Use::Waited, at(0), few);
     }
     let known = |n: u8| spent.find(key(b"k"), named(b"A", &[n]), at(0), few).is_some();
     assert_eq!([0, 1, 2, 3, 4].map(known), [false, false, true, true, true]);
     let mut spent = SpentRequests::new(HashKeys(1, 2));
     for limits in [Limits { most: 0, ..LIMITS }, Limits { keep_ms: 0, ..LIMITS }] {
-        spent.note(key(b"k"), named(b"A", b"r1"), Use::Acquired, at(0), limits);
+        spent.note(key(b"k"), named(b"A", b"r1"), Use::Waited, at(0), limits);
         assert!(spent.is_empty());
     }
 }

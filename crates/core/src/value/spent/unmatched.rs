@@ -1,4 +1,4 @@
-//! Ids of CANCEL calls that found nothing to cancel. Any client can make as many as it likes, so they have a small
+//! Ids of RELEASE calls that found nothing to end. Any client can make as many as it likes, so they have a small
 //! memory of their own, and do not push out the ids of requests.
 
 use super::{Limits, Print, Use};
@@ -29,7 +29,7 @@ pub(super) struct Unmatched {
 impl Unmatched {
     /// Whether a use belongs here. Replicas and readers of files decide as the server that noted it.
     pub fn takes(what: Use) -> bool {
-        matches!(what, Use::Cancelled(0))
+        what == Use::Unknown
     }
 
     pub fn len(&self) -> usize {

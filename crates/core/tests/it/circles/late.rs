@@ -113,7 +113,7 @@ fn a_search_that_is_interrupted_finds_a_cycle_that_lasts_however_the_others_chan
                 if dice.index(3) > 0 {
                     scene.ask(owner, &Ask::One(at), dice.index(2) == 0);
                 } else if scene.is_waiting(at, owner) {
-                    scene.cancel(at, owner);
+                    scene.give_up(at, owner);
                 }
             }
             scene.search_a_piece();

@@ -238,7 +238,7 @@ impl Run {
         if chosen < held {
             self.scene.release(state.at, state.holders[chosen]);
         } else {
-            self.scene.cancel(state.at, state.queue[chosen - held].owner);
+            self.scene.give_up(state.at, state.queue[chosen - held].owner);
         }
         if self.traced {
             println!("an owner releases {:?}: {:?}", state.at, self.scene.look());

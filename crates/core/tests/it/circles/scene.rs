@@ -18,8 +18,8 @@ use dlock_core::tables::settings::Settings;
 use dlock_core::value::wait_request::Demand;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{
-    Acquire, Cancel, LockFamily, LockOp, MAcquire, Mode, MultiOp, Op, Release, RwAcquire, RwOp,
-    RwRelease, SemAcquire, SemOp,
+    Acquire, LockFamily, LockOp, MAcquire, Mode, MultiOp, Op, Release, RwAcquire, RwOp, RwRelease,
+    SemAcquire, SemOp, SemRelease,
 };
 
 pub(super) const NOW: Now = Now { mono: Instant(1_000_000), wall_us: WALL_US };
@@ -160,15 +160,21 @@ impl Scene {
     }
 
     /// The owner leaves the queue of the key.
-    pub(super) fn cancel(&mut self, at: At, owner: usize) {
+    pub(super) fn give_up(&mut self, at: At, owner: usize) {
         let (name, owner) = (at.name(), owner_name(owner));
         let caller = self.caller();
         self.fx.clear();
-        let cancel = Cancel { key: &name, owner: &owner, reqid: None };
-        let op = match at.0 {
-            Kind::Rw => Op::Rw(RwOp::Cancel(cancel)),
-            Kind::Semaphore => Op::Sem(SemOp::Cancel(cancel)),
-            _ => lock(at, LockOp::Cancel(cancel)),
+        let waits = &self.machine.tables().waits;
+        let slot = waits.waiter_at(Key { db: 0, name: &name }, &owner).expect("it waits");
+        let demand = waits.get(slot).map(|waiter| waiter.ask.demand);
+        let release = Release::new(&name, &owner);
+        let op = match demand.expect("it waits") {
+            Demand::Rw(mode) => Op::Rw(RwOp::Release(RwRelease { release, mode })),
+            Demand::Permits { .. } => {
+                let call = SemRelease { all: true, ..SemRelease::new(&name, &owner) };
+                Op::Sem(SemOp::Release(call))
+            }
+            _ => lock(at, LockOp::Release(release)),
         };
         self.execute(caller, op);
         self.settle();

@@ -112,7 +112,7 @@ fn a_caller_between_two_long_chains_is_checked_to_the_end() {
     chain(&mut scene, 1_000..1_030);
     holds(&mut scene, 1, [1_031]);
     // The first chain ends at owner 1, which waits for the second one: neither side is short.
-    scene.cancel(At(Kind::Lock, 130), 129);
+    scene.give_up(At(Kind::Lock, 130), 129);
     waits(&mut scene, 129, 1_031);
     let looked_at = cost(&mut scene, 1, 1_000);
     assert!((90..400).contains(&looked_at), "{looked_at}");

@@ -8,16 +8,16 @@ use dlock_core::record::{
     self, Beside, BesideHead, BesideInput, DecodeError, Keyless, Level, Standing, encode_beside,
     encode_floor, keyless,
 };
-use dlock_core::value::spent::{Limits, RequestKey, Scope, SpentRequests, Use};
+use dlock_core::value::spent::{Limits, Loss, RequestKey, Scope, SpentRequests, Use};
 use dlock_wire::names::TOKEN_MAX;
 
 const LIMITS: Limits = Limits { keep_ms: 60_000, most: 1_000_000 };
 
 const USES: [Use; 9] = [
-    Use::Acquired,
-    Use::Cancelled(1),
+    Use::Lost(Loss::Expired),
+    Use::Waited,
     Use::Released(u32::MAX),
-    Use::PassedOver,
+    Use::Unknown,
     Use::Taken(2),
     Use::Given(3),
     Use::Drained(0),
@@ -101,7 +101,7 @@ fn what_is_over_is_known_to_another_process_for_as_long() {
     }
     // It continues with these: the same request is found there, and a new one is new.
     note(&mut again, 4_999, Use::Released(9), at(1_061_000));
-    note(&mut again, 5_000, Use::Acquired, at(1_061_000));
+    note(&mut again, 5_000, Use::Lost(Loss::Expired), at(1_061_000));
     assert_eq!(again.len(), 4_000);
     assert_eq!(find(&again, 4_999, at(1_061_000)), Some(Use::Released(9)));
     while again.drop_overdue(at(2_000_000), LIMITS, 64) {}
@@ -112,7 +112,7 @@ fn what_is_over_is_known_to_another_process_for_as_long() {
 fn a_process_with_less_memory_keeps_the_newest() {
     let mut spent = SpentRequests::new(HashKeys(11, 22));
     for n in 0..3_000 {
-        note(&mut spent, n, Use::Acquired, at(n as u64));
+        note(&mut spent, n, Use::Lost(Loss::Expired), at(n as u64));
     }
     let saved = saved(1, &spent, at(3_000));
     let few = Limits { most: 10, ..LIMITS };
@@ -131,7 +131,7 @@ fn the_bytes_are_these() {
     let head = b"\x01\x02\x01\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0";
     let nothing_refused = [0; 2 * 17];
     let print = b"\xF4\xC1\x0A\x27\x1C\x43\xCC\x36\x11\xE2\x8C\x0D\x0C\xC3\x98\xB2";
-    let entry = [&print[..], b"\x07", b"\x02\x03"].concat();
+    let entry = [&print[..], b"\x07", b"\x01\x03"].concat();
     assert_eq!(saved(0x0102, &spent, at(1_007)), [[&head[..], &nothing_refused].concat(), entry]);
 }
 
@@ -180,7 +180,7 @@ fn damage_is_refused_or_does_no_harm() {
     assert_eq!(failed(&two(b"\x08\x03", b"\x09\x03")), None);
     assert_eq!(failed(&two(b"\x09\x09", b"\x09\x03")), Some(DecodeError::Damaged));
     // The same request twice counts once.
-    let twice = vec![short.clone(), [one(1, b"\x09\x03"), one(1, b"\x07\x02\x02")].concat()];
+    let twice = vec![short.clone(), [one(1, b"\x09\x02"), one(1, b"\x07\x01\x02")].concat()];
     let again = loaded(&twice, at(9_000), LIMITS).expect("sound").spent;
     assert_eq!(again.len(), 1);
     // Any byte.

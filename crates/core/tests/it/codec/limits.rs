@@ -7,7 +7,7 @@ use dlock_core::base::kind::Kind;
 use dlock_core::base::time::LeaseInstant;
 use dlock_core::record::{self, Clocks, DecodeError, Level, StepInfo};
 use dlock_core::value::fair::{Fair, QueueEntry};
-use dlock_core::value::hold::{Binding, Hold, NO_CLIENT, Notify, Unclaimed};
+use dlock_core::value::hold::{Binding, Hold, NO_CLIENT, Notify, OPEN_MAX};
 use dlock_core::value::latch::Latch;
 use dlock_core::value::lock::Lock;
 use dlock_core::value::resource::{Body, Resource};
@@ -65,14 +65,10 @@ fn impossible_holds() {
         &|hold| hold.extras_mut().notify = Notify::Channel([].into()),
         &|hold| {
             let ms = names::BIND_MAX_MS + 1;
-            let binding =
-                Binding { ms, client: NO_CLIENT, is_shortened: false, orphan_until: None };
+            let binding = Binding { ms, client: NO_CLIENT, is_shortened: false };
             hold.extras_mut().binding = Some(binding);
         },
-        &|hold| {
-            let queue_ms = names::QUEUE_MAX_MS + 1;
-            hold.extras_mut().unclaimed = Some(Unclaimed { client: NO_CLIENT, claim_ms: queue_ms });
-        },
+        &|hold| (0..=OPEN_MAX).for_each(|n| hold.remember(Some(n.to_string().as_bytes()))),
     ];
     let lock = |hold| Body::Lock(Lock::Held(hold));
     let fair = |hold| Body::Fair(Box::new(Fair { lock: Lock::Held(hold), ..Fair::free() }));

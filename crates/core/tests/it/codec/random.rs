@@ -7,9 +7,7 @@ use dlock_core::base::kind::Kind;
 use dlock_core::base::shares::User;
 use dlock_core::base::time::LeaseInstant;
 use dlock_core::value::fair::{Fair, QueueEntry};
-use dlock_core::value::hold::{
-    Binding, Did, Extras, Hold, NO_CLIENT, Notify, REQUESTS_KEPT, Requests, Unclaimed,
-};
+use dlock_core::value::hold::{Binding, Did, Extras, Hold, NO_CLIENT, Notify, Requests, Unclaimed};
 use dlock_core::value::latch::Latch;
 use dlock_core::value::lock::Lock;
 use dlock_core::value::resource::{Body, Resource};
@@ -109,17 +107,18 @@ impl Random {
     }
 
     fn did(&mut self) -> Did {
-        match self.below(2) {
-            0 => Did::Acquire,
-            _ => Did::Release(self.small(0, u32::MAX)),
+        match self.below(3) {
+            0 => Did::Acquired,
+            1 => Did::Overtaken,
+            _ => Did::Released(self.small(0, u32::MAX)),
         }
     }
 
     fn extras(&mut self) -> Extras {
         let mut requests = Requests::default();
-        for _ in 0..self.below(12) {
+        for _ in 0..self.below(9) {
             let did = self.did();
-            requests.remember(&self.request(), did, REQUESTS_KEPT);
+            requests.add(&self.request(), did);
         }
         let notify = self.notify();
         let told = notify != Notify::Silent;
@@ -132,12 +131,8 @@ impl Random {
                 ms: random.number(0, names::BIND_MAX_MS),
                 client: NO_CLIENT,
                 is_shortened: false,
-                orphan_until: None,
             }),
-            unclaimed: self.maybe(|random| Unclaimed {
-                client: NO_CLIENT,
-                claim_ms: random.number(0, names::QUEUE_MAX_MS),
-            }),
+            unclaimed: self.maybe(|_| Unclaimed { client: NO_CLIENT }),
         }
     }
 

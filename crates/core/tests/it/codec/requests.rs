@@ -6,7 +6,7 @@ use dlock_core::base::kind::Kind;
 use dlock_core::base::time::LeaseInstant;
 use dlock_core::record::{self, Clocks, DecodeError, Level, SpentStep, StepInfo};
 use dlock_core::value::resource::Resource;
-use dlock_core::value::spent::{RequestKey, Scope, Use};
+use dlock_core::value::spent::{Loss, RequestKey, Scope, Use};
 use dlock_wire::names;
 
 /// A request with its strings.
@@ -14,10 +14,10 @@ type Told = (Scope, Vec<u8>, Vec<u8>, Option<Use>);
 
 const USES: [Option<Use>; 10] = [
     None,
-    Some(Use::Acquired),
-    Some(Use::Cancelled(1)),
+    Some(Use::Lost(Loss::Expired)),
+    Some(Use::Waited),
     Some(Use::Released(u32::MAX)),
-    Some(Use::PassedOver),
+    Some(Use::Unknown),
     Some(Use::Taken(2)),
     Some(Use::Given(3)),
     Some(Use::Drained(0)),
@@ -87,20 +87,20 @@ fn the_bytes_are_these() {
         (Scope::Semaphore, Vec::new(), b"r2".to_vec(), None),
     ];
     let payload = step(&mut Resource::free(Kind::Rw), &told);
-    assert_eq!(payload, b"\x01\x04\x02\x03\x01A\x02r1\x01\x02\x03\x04\x00\x02r2\x00\x00");
+    assert_eq!(payload, b"\x01\x04\x02\x03\x01A\x02r1\x01\x01\x03\x04\x00\x02r2\x00\x00");
 }
 
 #[test]
 fn impossible_requests() {
     let payload = |entry: &[u8]| [b"\x01\x04\x01", entry, b"\x00"].concat();
-    assert!(replayed(&payload(b"\x00\x01A\x02r1\x01\x00")).is_ok());
+    assert!(replayed(&payload(b"\x00\x01A\x02r1\x01\x02")).is_ok());
     let failed = |entry: &[u8]| replayed(&payload(entry)).err();
     let impossible = Some(DecodeError::Impossible);
-    assert_eq!(failed(b"\x05\x01A\x02r1\x01\x00"), impossible, "no such scope");
-    assert_eq!(failed(b"\x00\x01A\x00\x01\x00"), impossible, "an empty id");
-    let long = [&b"\x00\x01A\x41"[..], &[b'r'; 65], b"\x01\x00"].concat();
+    assert_eq!(failed(b"\x05\x01A\x02r1\x01\x02"), impossible, "no such scope");
+    assert_eq!(failed(b"\x00\x01A\x00\x01\x02"), impossible, "an empty id");
+    let long = [&b"\x00\x01A\x41"[..], &[b'r'; 65], b"\x01\x02"].concat();
     assert_eq!(failed(&long), impossible, "a long id");
-    let long = [&b"\x00\xFB\x01\x01"[..], &[b'A'; 257], b"\x02r1\x01\x00"].concat();
+    let long = [&b"\x00\xFB\x01\x01"[..], &[b'A'; 257], b"\x02r1\x01\x02"].concat();
     assert_eq!(failed(&long), impossible, "a long owner");
     let damaged = Some(DecodeError::Damaged);
     assert_eq!(failed(b"\x00\x01A\x02r1\x01\x09"), damaged, "no such use");

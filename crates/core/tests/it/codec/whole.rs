@@ -74,13 +74,14 @@ fn the_bytes_are_these() {
     assert_eq!(of(Body::Lock(closed)), b"\x01\x00\x01\x03\x04");
 
     let mut tied = hold(b"A", 5);
-    tied.remember(Some(b"r1"), Did::Acquire);
-    tied.remember(Some(b"r2"), Did::Release(258));
+    tied.remember(Some(b"r1"));
     let extras = tied.extras_mut();
+    extras.requests.add(b"r2", Did::Released(258));
+    extras.requests.add(b"r3", Did::Overtaken);
     extras.label = (*b"x").into();
     extras.notify = Notify::Channel((*b"c").into());
-    extras.binding = Some(Binding { ms: 7, client: 0, is_shortened: false, orphan_until: None });
-    let more = b"\x01\x0A\x01r1\x41r2\x02\x01\x00\x00\x01x\x02\x01c\x00\x01\x07\x00";
+    extras.binding = Some(Binding { ms: 7, client: 0, is_shortened: false });
+    let more = b"\x01\x0D\x01r1\x41r2\x02\x01\x00\x00\x81r3\x01x\x02\x01c\x00\x01\x07\x00";
     let tied_bytes = [b"\x01\x00\x02", &held[..held.len() - 1], more].concat();
     assert_eq!(of(Body::Lock(Lock::Held(tied))), tied_bytes);
 
@@ -238,13 +239,13 @@ fn the_digest_sees_everything_but_times() {
     assert_eq!(lock(&|hold| hold.extras = None), same);
     assert_eq!(lock(&|hold| hold.deadline = LeaseInstant(0)), same);
     assert_eq!(lock(&|hold| hold.since = NOW), same);
-    let binding = Binding { ms: 1, client: 0, is_shortened: false, orphan_until: None };
-    let unclaimed = Unclaimed { client: 0, claim_ms: 1 };
+    let binding = Binding { ms: 1, client: 0, is_shortened: false };
+    let unclaimed = Unclaimed { client: 0 };
     let changes: [&dyn Fn(&mut Hold); 8] = [
         &|hold| hold.owner = Owner::from(&b"B"[..]),
         &|hold| hold.token += 1,
         &|hold| hold.count += 1,
-        &|hold| hold.remember(Some(b"r1"), Did::Acquire),
+        &|hold| hold.remember(Some(b"r1")),
         &|hold| hold.extras_mut().label = (*b"x").into(),
         &|hold| hold.extras_mut().notify = Notify::Owner,
         &|hold| hold.extras_mut().binding = Some(binding),

@@ -1,8 +1,11 @@
 //! ACQUIRE of a free lock, of a lock that the owner holds, and with a wait.
 
-use super::holder::{follow, remember, set_end};
-use super::{Answer, Binding, Hold, How, KEYS, Model, Place, Use, text};
+use super::holder::answer_for;
+use super::{Answer, Binding, Hold, How, KEYS, Model, Place, text};
 use dlock_wire::request::{Acquire, Channel, Mode};
+
+/// Largest number of requests with an id that count in a hold.
+const OPEN_MAX: usize = 64;
 
 impl Model {
     pub(super) fn acquire(
@@ -34,10 +37,10 @@ impl Model {
             }
             let token = self.next_token();
             let mut hold = self.new_hold(owner, token, self.lease_of(call.lease_ms));
-            remember(&mut hold, call.reqid, Use::Acquired);
+            hold.counts = vec![call.reqid.map(<[u8]>::to_vec)];
             hold.label = text(call.label.unwrap_or_default());
             be_told(&mut hold, call);
-            hold.tie = call.bind_ms.map(|ms| Binding { ms, client, cut: false, at_most: None });
+            hold.tie = call.bind_ms.map(|ms| Binding { ms, client, cut: false });
             self.put(k, mode, hold);
             self.out.counters.grants_at_once += 1;
             self.event("acquire", k);
@@ -108,8 +111,12 @@ impl Model {
     fn give_up_place(&mut self, k: usize, at: usize, by: Option<&[u8]>) {
         let old = self.queues[k].remove(at);
         if let How::Blocked { .. } = old.how {
-            self.out.wakes.push((old.client, Answer::Error("REPLACED")));
-            self.out.counters.replaced += 1;
+            if by.is_some() && old.request.as_deref() == by {
+                self.out.wakes.push((old.client, Answer::Null));
+            } else {
+                self.out.wakes.push((old.client, Answer::Error("REPLACED")));
+                self.out.counters.replaced += 1;
+            }
         } else if let (Some(channel), Some(id)) = (old.channel, old.request)
             && Some(&id[..]) != by
         {
@@ -140,40 +147,29 @@ impl Model {
         let lease = self.lease_of(call.lease_ms);
         let now = self.lease_now;
         let hold = self.hold_of(k, &text(call.owner), mode).expect("it was there");
-        let seen = call.reqid.is_some_and(|id| hold.requests.iter().any(|(known, _)| known == id));
-        let claims = hold.unclaimed.is_some();
-        if !seen && !claims && call.no_reentry {
-            return Answer::Error("REENTRY");
-        }
-        if !seen {
-            remember(hold, call.reqid, Use::Acquired);
+        let id = call.reqid.map(<[u8]>::to_vec);
+        let is_copy = id.is_some() && hold.counts.contains(&id);
+        let takes_over = id.is_none() && hold.unclaimed.is_some() && hold.counts == [None];
+        let enters = !is_copy && !takes_over;
+        if enters {
+            if call.no_reentry {
+                return Answer::Error("REENTRY");
+            }
+            if id.is_some() && hold.counts.iter().flatten().count() == OPEN_MAX {
+                return Answer::Error("LIMIT");
+            }
+            hold.counts.push(id);
             if let Some(label) = call.label {
                 hold.label = text(label);
             }
-            be_told(hold, call);
         }
-        match call.bind_ms {
-            Some(ms) => hold.tie = Some(Binding { ms, client, cut: false, at_most: None }),
-            None if claims || seen => follow(hold, client),
-            None => {}
-        }
-        if claims {
-            hold.unclaimed = None;
-            hold.lease = lease;
-            set_end(hold, now + lease);
-        } else if !seen {
-            hold.count += 1;
-            if now + lease > hold.ends {
-                hold.lease = lease;
-                set_end(hold, now + lease);
-            }
-        }
+        answer_for(hold, now, lease, (call.bind_ms, client));
         let (token, serial) = (hold.token, hold.serial);
-        if !seen && !claims {
+        if enters {
             self.out.counters.grants_at_once += 1;
             self.event("acquire", k);
         }
-        self.answered(serial, call.reqid.filter(|_| seen && !claims));
+        self.answered(serial, call.reqid.filter(|_| is_copy));
         Answer::Token(token)
     }
 }

@@ -1,5 +1,6 @@
 //! Ends expired holds, and grants to waiters.
 
+use super::holder::promise;
 use super::{Answer, Family, How, Lock, Model, Sent};
 
 impl Model {
@@ -47,8 +48,16 @@ impl Model {
     /// The end of a hold. The caller hands off.
     pub(super) fn end(&mut self, k: usize, serial: u64, why: &str) {
         let (mode, hold) = self.take(k, serial);
-        if why != "return" {
-            self.spend_hold(k, mode, &hold, why == "release");
+        let how = match why {
+            "release" => Some("released"),
+            "expire" | "lapse" => Some("expired"),
+            "disconnect" => Some("disconnected"),
+            "break" => Some("broken"),
+            // The next copy counts as the first.
+            _ => None,
+        };
+        if let Some(how) = how {
+            self.spend_hold(k, mode, &hold, how);
         }
         let counters = &mut self.out.counters;
         let (counter, event, message) = match why {
@@ -64,12 +73,12 @@ impl Model {
         if let Some(message) = message {
             self.say(message, k, &hold);
         }
-        let place = hold.unclaimed.filter(|_| why == "lapse").map_or(0, |(client, _)| client);
+        let place = hold.unclaimed.filter(|_| why == "lapse").unwrap_or(0);
         if place != 0 && !self.hung.contains(&place) {
             self.hung.push(place);
         }
         let delay = self.settings.lock_delay;
-        let closes = matches!(why, "expire" | "disconnect" | "break") && hold.unclaimed.is_none();
+        let closes = matches!(why, "expire" | "lapse" | "disconnect" | "break");
         if closes && delay > 0 && mode == dlock_wire::request::Mode::Write {
             self.locks[k] = Lock::Closed { until: self.lease_now + delay, delay };
         }
@@ -126,18 +135,21 @@ impl Model {
                 place: kept.filter(|_| !is_fair).map(|_| (k, place.clone())),
                 known: false,
                 repeated: false,
-                cancelled: false,
             });
         } else {
             self.out.counters.grants_after_waiting += 1;
             let kept = kept.expect("others have no place without a call");
             let kept = kept.min(self.settings.claim);
-            hold.unclaimed = Some((place.client, kept));
-            hold.ends = match place.how {
-                How::Absent { until } => until.min(self.lease_now + kept),
-                _ => self.lease_now + kept,
-            };
-            self.say("granted", k, &hold);
+            hold.unclaimed = Some(place.client);
+            if let How::Absent { until } = place.how {
+                // Nobody was told: it is kept until its owner asks again.
+                hold.ends = until.min(self.lease_now + kept);
+                hold.lease = hold.lease.max(kept);
+                self.say("offered", k, &hold);
+            } else {
+                promise(&mut hold, self.lease_now, kept);
+                self.say("granted", k, &hold);
+            }
         }
         self.put(k, place.mode, hold);
         self.event("acquire", k);

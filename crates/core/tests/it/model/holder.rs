@@ -1,46 +1,99 @@
 //! The verbs of a holder and the parts of a hold.
 
-use super::{Answer, Binding, Hold, Model, Place, TOKEN_LEAD_US, Use, Verb, text};
+use super::{Answer, Binding, Hold, Lock, Model, Place, TOKEN_LEAD_US, Use, Verb, text};
 use dlock_wire::request::{Mode, Release, Renew};
 
 impl Model {
-    pub(super) fn release(
+    /// RELEASE: what the named request has ends, and nothing else; without an id, one count or all.
+    pub(super) fn release(&mut self, k: usize, (call, mode): (&Release<'_>, Mode)) -> Answer {
+        let owner = text(call.owner);
+        let Some(id) = call.reqid else { return self.release_unnamed(k, &owner, (call, mode)) };
+        let hold = self.hold_of(k, &owner, mode);
+        if let Some(hold) = hold.filter(|hold| hold.counts.contains(&Some(id.to_vec()))) {
+            let at = hold.counts.iter().position(|count| count.as_deref() == Some(id));
+            let is_it = call.token.is_none_or(|token| token == hold.token);
+            let left = hold.counts.len() as u64 - 1;
+            let used = if is_it { Use::Released(left) } else { Use::Unknown };
+            self.take_count(k, (call, mode), at.expect("it counts"), is_it.then_some(used));
+            if left == 0 || !is_it {
+                self.spend(k, Verb::Release(call, mode), used);
+            }
+            self.hand_off(k);
+            return if is_it { Answer::Count(left) } else { Answer::Error("UNKNOWN") };
+        }
+        let waits = self.place_of(k, &owner, mode);
+        if let Some(at) = waits.filter(|&at| self.queues[k][at].request.as_deref() == Some(id)) {
+            return self.give_up(k, at);
+        }
+        self.spend(k, Verb::Release(call, mode), Use::Unknown);
+        Answer::Error("UNKNOWN")
+    }
+
+    fn release_unnamed(
         &mut self,
         k: usize,
-        client: u64,
+        owner: &str,
         (call, mode): (&Release<'_>, Mode),
     ) -> Answer {
-        let now = self.lease_now;
-        let Some(hold) = self.hold_of(k, &text(call.owner), mode) else {
-            return Answer::Error("NOTHELD");
+        let hold = self.hold_of(k, owner, mode);
+        let is_it = |hold: &&mut Hold| call.token.is_none_or(|token| token == hold.token);
+        let Some(hold) = hold.filter(is_it) else {
+            let waits = self.place_of(k, owner, mode).filter(|_| call.token.is_none());
+            return waits.map_or(Answer::Error("NOTHELD"), |at| self.give_up(k, at));
         };
-        if call.token.is_some_and(|token| token != hold.token) {
-            return Answer::Error("NOTHELD");
-        }
-        let (serial, mut count) = (hold.serial, u64::from(hold.count));
-        let mut known = hold.requests.iter().filter(|(known, _)| call.reqid == Some(known));
-        if let Some((_, used)) = known.next() {
-            let Use::Released(answer) = *used else { panic!("refused before") };
-            count = answer;
-            follow(hold, client);
-            if hold.unclaimed.take().is_some() {
-                let lease = hold.lease;
-                set_end(hold, now + lease);
+        // One without an id, else the youngest.
+        let unnamed = hold.counts.iter().position(Option::is_none);
+        let (serial, last) = (hold.serial, hold.counts.len() - 1);
+        let left = if call.all { 0 } else { last };
+        if call.all {
+            if let Some(at) = self.place_of(k, owner, mode) {
+                self.leave(k, at);
             }
-        } else if call.all || count == 1 {
             self.end(k, serial, "release");
-            self.spend(k, Verb::Release(call, mode), Use::Released(0));
-            self.hand_off(k);
-            return Answer::Count(0);
+            self.stay_closed(k, (call, mode));
         } else {
-            hold.count -= 1;
-            count -= 1;
-            remember(hold, call.reqid, Use::Released(count));
-            self.out.counters.releases += 1;
-            self.event("release", k);
+            let over = Some(Use::Lost("released"));
+            self.take_count(k, (call, mode), unnamed.unwrap_or(last), over);
         }
+        self.hand_off(k);
+        Answer::Count(left as u64)
+    }
+
+    /// One count less of a hold, that at `at`; `over`: what became of its request, which the hold then knows. The
+    /// caller hands off.
+    fn take_count(
+        &mut self,
+        k: usize,
+        (call, mode): (&Release<'_>, Mode),
+        at: usize,
+        over: Option<Use>,
+    ) {
+        let hold = self.hold_of(k, &text(call.owner), mode).expect("it was there");
+        let serial = hold.serial;
+        if hold.counts.len() == 1 {
+            if call.reqid.is_some() {
+                // Its answer is noted by the caller.
+                hold.counts.clear();
+            }
+            self.end(k, serial, "release");
+            self.stay_closed(k, (call, mode));
+            return;
+        }
+        let id = hold.counts.remove(at);
+        hold.unclaimed = None;
+        if let Some((id, used)) = id.zip(over) {
+            self.note_over(k, serial, id, used);
+        }
+        self.out.counters.releases += 1;
+        self.event("release", k);
         self.answered(serial, None);
-        Answer::Count(count)
+    }
+
+    /// DELAY: the lock that became free with this call stays closed.
+    fn stay_closed(&mut self, k: usize, (call, mode): (&Release<'_>, Mode)) {
+        if let Some(delay) = call.delay_ms.filter(|_| mode == Mode::Write) {
+            self.locks[k] = Lock::Closed { until: self.lease_now + delay, delay };
+        }
     }
 
     pub(super) fn renew(
@@ -56,15 +109,8 @@ impl Model {
         if call.token.is_some_and(|token| token != hold.token) {
             return Answer::Error("NOTHELD");
         }
-        if let Some(ms) = call.bind_ms {
-            hold.tie = Some(Binding { ms, client, cut: false, at_most: None });
-        } else if hold.unclaimed.is_some() {
-            follow(hold, client);
-        }
-        hold.unclaimed = None;
-        hold.lease = call.lease_ms.unwrap_or(hold.lease);
-        let lease = hold.lease;
-        set_end(hold, now + lease);
+        let lease = call.lease_ms.unwrap_or(hold.lease);
+        answer_for(hold, now, lease, (call.bind_ms, client));
         let (token, serial) = (hold.token, hold.serial);
         self.answered(serial, None);
         Answer::Token(token)
@@ -101,14 +147,14 @@ impl Model {
 
     pub(super) fn hold_for(&mut self, place: &Place, token: u64) -> Hold {
         let mut hold = self.new_hold(place.owner.clone(), token, place.lease);
-        remember(&mut hold, place.request.as_deref(), Use::Acquired);
+        hold.counts = vec![place.request.clone()];
         hold.label.clone_from(&place.label);
         hold.channel.clone_from(&place.channel);
         if place.channel.is_some() {
             hold.told_of = place.request.as_deref().map(text).unwrap_or_default();
         }
         let client = place.client;
-        hold.tie = place.bind.map(|ms| Binding { ms, client, cut: false, at_most: None });
+        hold.tie = place.bind.map(|ms| Binding { ms, client, cut: false });
         hold
     }
 
@@ -118,14 +164,14 @@ impl Model {
             serial: self.serials,
             owner,
             token,
-            count: 1,
+            counts: vec![None],
+            over: Vec::new(),
             ends: self.lease_now + lease,
             lease,
             since: self.now,
             label: String::new(),
             channel: None,
             told_of: String::new(),
-            requests: Vec::new(),
             tie: None,
             unclaimed: None,
         }
@@ -149,27 +195,24 @@ impl Model {
     }
 }
 
-pub(super) fn remember(hold: &mut Hold, id: Option<&[u8]>, used: Use) {
-    if let Some(id) = id {
-        hold.requests.push((id.to_vec(), used));
-        if hold.requests.len() > 8 {
-            hold.requests.remove(0);
-        }
-    }
+/// An answered request: the hold lasts at least its lease from now. It is bound as long as each of them has BIND.
+pub(super) fn answer_for(
+    hold: &mut Hold,
+    now: u64,
+    lease: u64,
+    (bind, client): (Option<u64>, u64),
+) {
+    hold.unclaimed = None;
+    hold.tie = match (hold.tie.take(), bind) {
+        (Some(tie), Some(ms)) => Some(Binding { ms: ms.max(tie.ms), client, cut: false }),
+        _ => None,
+    };
+    promise(hold, now, lease);
 }
 
-/// Moves the binding to the connection that claims or repeats.
-pub(super) fn follow(hold: &mut Hold, client: u64) {
-    if let Some(tie) = hold.tie.as_mut().filter(|_| client != 0) {
-        *tie = Binding { ms: tie.ms, client, cut: false, at_most: None };
-    }
-}
-
-/// Sets a new end of the lease; an orphan that was not bound again has its limit.
-pub(super) fn set_end(hold: &mut Hold, ends: u64) {
-    hold.ends = ends;
-    if let Some(tie) = &mut hold.tie {
-        tie.cut = tie.at_most.is_some_and(|at_most| at_most < ends);
-        hold.ends = tie.at_most.map_or(ends, |at_most| at_most.min(ends));
-    }
+/// The hold lasts at least `lease` from now, and also after a promotion.
+pub(super) fn promise(hold: &mut Hold, now: u64, lease: u64) {
+    let is_longer = now + lease > hold.ends;
+    hold.lease = if is_longer { lease } else { hold.lease.max(lease) };
+    hold.ends = hold.ends.max(now + lease);
 }

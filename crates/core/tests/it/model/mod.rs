@@ -90,7 +90,6 @@ enum Verb<'a> {
     Renew(&'a Renew<'a>, Mode),
     Fence(&'a [u8], u64),
     Break(Option<&'a [u8]>),
-    Cancel(&'a [u8], Option<&'a [u8]>),
 }
 
 impl Model {
@@ -193,15 +192,16 @@ impl Model {
         }
         self.shut(false);
         let (k, family, verb) = taken_apart(op);
-        if let Some(error) = unfit_for_a_script(client, verb) {
-            self.out.reply = Some(error);
+        if unfit_for_a_script(client, verb) || contradicts_itself(family, verb) {
+            self.out.reply = Some(Answer::Error("ERR"));
             return self.done();
         }
         let roused = self.rouse(client, k, touched);
         if self.is_something(k)
             && (self.families[k] != family || matches!(self.locks[k], Lock::WrongType))
         {
-            self.out.reply = Some(Answer::Error("WRONGTYPE"));
+            let known = self.recall_alone(k, family, verb);
+            self.out.reply = known.or(Some(Answer::Error("WRONGTYPE")));
             return self.done();
         }
         self.families[k] = family;
@@ -249,17 +249,10 @@ impl Model {
                 self.hand_off(k);
                 return self.acquire(k, client, may_block, (call, mode));
             }
-            Verb::Release(call, mode) => {
-                let answer = self.release(k, client, (call, mode));
-                if answer == Answer::Error("NOTHELD") {
-                    self.spend(k, verb, Use::PassedOver);
-                }
-                answer
-            }
+            Verb::Release(call, mode) => self.release(k, (call, mode)),
             Verb::Renew(call, mode) => self.renew(k, client, (call, mode)),
             Verb::Fence(owner, token) => self.fence(k, &text(owner), token),
             Verb::Break(owner) => self.break_holds(k, owner),
-            Verb::Cancel(owner, _) => self.cancel(k, &text(owner), verb),
         })
     }
 
@@ -309,13 +302,20 @@ impl Model {
     }
 }
 
-fn unfit_for_a_script(client: u64, verb: Verb<'_>) -> Option<Answer> {
+/// A RELEASE of one request and of all, or one that closes a lock for readers.
+fn contradicts_itself(family: Family, verb: Verb<'_>) -> bool {
+    let Verb::Release(call, mode) = verb else { return false };
+    let is_of_reader = family == Family::Rw && mode == Mode::Read;
+    (call.all && call.reqid.is_some()) || (is_of_reader && call.delay_ms.is_some())
+}
+
+fn unfit_for_a_script(client: u64, verb: Verb<'_>) -> bool {
     let unfit = match verb {
         Verb::Acquire(call, _) => call.bind_ms.is_some() || call.queue_ms.is_some(),
         Verb::Renew(call, _) => call.bind_ms.is_some(),
         _ => false,
     };
-    (client == 0 && unfit).then_some(Answer::Error("ERR"))
+    client == 0 && unfit
 }
 
 fn taken_apart<'a>(op: &'a Op<'a>) -> (usize, Family, Verb<'a>) {
@@ -329,9 +329,6 @@ fn taken_apart<'a>(op: &'a Op<'a>) -> (usize, Family, Verb<'a>) {
         Op::Rw(RwOp::Release(call)) => (call.release.key, Verb::Release(&call.release, call.mode)),
         Op::Rw(RwOp::Renew(call)) => (call.renew.key, Verb::Renew(&call.renew, call.mode)),
         Op::Rw(RwOp::Break(call)) => (call.key, Verb::Break(call.owner)),
-        Op::Lock(_, LockOp::Cancel(call)) | Op::Rw(RwOp::Cancel(call)) => {
-            (call.key, Verb::Cancel(call.owner, call.reqid))
-        }
         _ => panic!("not modelled: {op:?}"),
     };
     let family = match op {

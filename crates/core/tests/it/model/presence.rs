@@ -1,7 +1,8 @@
 //! Connections that close, and grants that arrive or do not.
 
 use super::grant::in_order;
-use super::{How, KEYS, Model, Out, Place, Sent, Use, Verb};
+use super::{How, KEYS, Model, Out, Place, Sent};
+use dlock_wire::request::Mode;
 
 impl Model {
     pub fn gone(&mut self, client: u64, touched: &[usize]) -> Out {
@@ -76,6 +77,17 @@ impl Model {
         }
     }
 
+    /// The holds whose grants are on their way: key, owner, mode and the request.
+    pub fn in_flight(&self) -> Vec<(usize, String, Mode, Option<Vec<u8>>)> {
+        let place = |sent: &Sent| {
+            let k = self.where_is(sent.serial)?;
+            let hold = self.holds(k).find(|hold| hold.serial == sent.serial)?;
+            let mode = if self.reads(k, &hold.owner) { Mode::Read } else { Mode::Write };
+            Some((k, hold.owner.clone(), mode, sent.request.clone()))
+        };
+        self.sent.iter().filter_map(place).collect()
+    }
+
     pub fn delivered(&mut self, client: u64) {
         self.sent.retain(|sent| sent.client != client);
     }
@@ -98,30 +110,23 @@ impl Model {
         let now = self.lease_now;
         let hold = self.holds_mut(k).find(|hold| hold.serial == sent.serial);
         let Some(hold) = hold.filter(|_| !sent.repeated) else { return };
-        let mut sent = sent.clone();
-        if sent.cancelled {
-            (sent.kept, sent.place) = (None, None);
-            if let Some(id) = &sent.request {
-                let owner = hold.owner.clone();
-                self.spend(k, Verb::Cancel(owner.as_bytes(), Some(id)), Use::Cancelled(0));
-            }
-        }
-        let Some(hold) = self.holds_mut(k).find(|hold| hold.serial == sent.serial) else { return };
-        if sent.known {
-            if hold.count > 1 {
-                hold.count -= 1;
-                // It was rolled back: the next copy counts.
-                hold.requests.retain(|(known, _)| sent.request.as_ref() != Some(known));
-            }
+        // Its RELEASE may have come first.
+        let Some(at) = hold.counts.iter().position(|id| *id == sent.request) else { return };
+        if hold.counts.len() > 1 {
+            // The next copy counts.
+            hold.counts.remove(at);
+        } else if sent.known {
+            // The hold is known to its owner by another answer.
         } else if let Some(kept) = sent.kept {
-            hold.unclaimed = Some((0, kept));
+            hold.unclaimed = Some(0);
             hold.ends = now + kept;
+            hold.lease = hold.lease.max(kept);
             if let Some(tie) = &mut hold.tie {
                 tie.client = 0;
                 tie.cut = false;
             }
             let hold = hold.clone();
-            self.say("granted", k, &hold);
+            self.say("offered", k, &hold);
         } else {
             self.end(k, sent.serial, "return");
             if let Some((_, place)) = sent.place.as_ref().filter(|(at, _)| *at == k) {

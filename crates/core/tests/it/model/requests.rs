@@ -1,69 +1,43 @@
-//! Requests that were carried out: their hold knows them while it lasts, and a memory for a while afterwards.
+//! Requests that are over: their hold knows some of them while it lasts, and a memory for a while afterwards.
 
 use super::state::{Family, Hold, Spent, Use};
 use super::{Answer, Model, Verb, text};
 use dlock_wire::request::Mode;
 
+/// Number of requests that are over of which a hold knows.
+const OVER_KEPT: usize = 8;
+
 impl Model {
     /// The answer to a copy of a request that is over.
     pub(super) fn recall(&mut self, k: usize, verb: Verb<'_>) -> Option<Answer> {
-        let (owner, id, modes) = self.names(k, verb)?;
-        for mode in modes {
-            let (known, is_claimed) = match self.hold_of(k, &owner, mode) {
-                Some(hold) => (
-                    hold.requests.iter().find(|(known, _)| *known == id).cloned(),
-                    hold.unclaimed.is_none(),
-                ),
-                None => (None, true),
-            };
-            let in_hold = known.is_some();
-            let used = known.map(|(_, used)| used).or_else(|| self.spent_as(k, mode, &owner, &id));
-            let answer = match (verb, used) {
-                (_, None) => None,
-                (Verb::Cancel(..), Some(Use::Acquired)) => {
-                    if is_claimed {
-                        self.cancel_what_was_sent(k, &owner, Some(&id));
-                    }
-                    (!in_hold || is_claimed).then_some(Answer::Count(0))
-                }
-                (Verb::Acquire(..), Some(Use::Acquired | Use::Cancelled(_))) => {
-                    (!in_hold).then_some(Answer::Error("SPENT"))
-                }
-                (Verb::Release(..), Some(Use::Released(answer))) => {
-                    (!in_hold).then_some(Answer::Count(answer))
-                }
-                (Verb::Release(..), Some(Use::PassedOver)) => Some(Answer::Error("SPENT")),
-                (Verb::Cancel(..), Some(Use::Cancelled(answer))) => Some(Answer::Count(answer)),
-                _ => Some(Answer::Error("ERR")),
-            };
-            if answer.is_some() {
-                return answer;
-            }
+        let (owner, id, mode) = name(verb)?;
+        let memory = self.spent_as(k, (self.families[k], mode), &owner, &id);
+        let hold = self.hold_of(k, &owner, mode);
+        let known = hold.as_ref().and_then(|hold| hold.over.iter().find(|(old, _)| *old == id));
+        if let Some(used) = known.map(|(_, used)| *used) {
+            return answer_again(verb, used);
         }
-        None
+        if hold.is_some_and(|hold| hold.counts.contains(&Some(id))) {
+            return None;
+        }
+        answer_again(verb, memory?)
+    }
+
+    /// The same at a key of another type, where only the memory knows anything.
+    pub(super) fn recall_alone(&self, k: usize, family: Family, verb: Verb<'_>) -> Option<Answer> {
+        let (owner, id, mode) = name(verb)?;
+        answer_again(verb, self.spent_as(k, (family, mode), &owner, &id)?)
     }
 
     /// Whether a call names a request that is over.
     pub(super) fn is_spent(&self, k: usize, verb: Verb<'_>) -> bool {
-        let Some((owner, id, modes)) = self.names(k, verb) else { return false };
-        modes.into_iter().any(|mode| self.spent_as(k, mode, &owner, &id).is_some())
+        let Some((owner, id, mode)) = name(verb) else { return false };
+        self.spent_as(k, (self.families[k], mode), &owner, &id).is_some()
     }
 
-    fn names(&self, k: usize, verb: Verb<'_>) -> Option<(String, Vec<u8>, Vec<Mode>)> {
-        let is_rw = self.families[k] == Family::Rw;
-        let both = if is_rw { vec![Mode::Read, Mode::Write] } else { vec![Mode::Write] };
-        let (owner, id, modes) = match verb {
-            Verb::Acquire(call, mode) => (call.owner, call.reqid, vec![mode]),
-            Verb::Release(call, mode) => (call.owner, call.reqid, vec![mode]),
-            Verb::Cancel(owner, id) => (owner, id, both),
-            _ => return None,
-        };
-        Some((text(owner), id?.to_vec(), modes))
-    }
-
-    fn spent_as(&self, k: usize, mode: Mode, owner: &str, id: &[u8]) -> Option<Use> {
+    fn spent_as(&self, k: usize, of: (Family, Mode), owner: &str, id: &[u8]) -> Option<Use> {
         let found = self.spent.iter().find(|spent| {
-            (spent.k, spent.family, spent.mode) == (k, self.families[k], mode)
+            (spent.k, (spent.family, spent.mode)) == (k, of)
                 && spent.owner == owner
                 && spent.id == id
                 && spent.at + self.settings.request_memory > self.lease_now
@@ -71,24 +45,41 @@ impl Model {
         found.map(|spent| spent.used)
     }
 
-    /// A call has done something that no hold knows.
+    /// The request of a call is over.
     pub(super) fn spend(&mut self, k: usize, verb: Verb<'_>, used: Use) {
-        let Some((owner, id, modes)) = self.names(k, verb) else { return };
-        for mode in modes {
+        let Some((owner, id, mode)) = name(verb) else { return };
+        self.note_spent(k, mode, (&owner, &id), used);
+    }
+
+    /// The requests of a hold that has ended: those that still counted are lost.
+    pub(super) fn spend_hold(&mut self, k: usize, mode: Mode, hold: &Hold, how: &'static str) {
+        for (id, used) in &hold.over {
+            self.note_spent(k, mode, (&hold.owner, id), *used);
+        }
+        for id in hold.counts.iter().flatten() {
+            self.note_spent(k, mode, (&hold.owner, id), Use::Lost(how));
+        }
+    }
+
+    /// A request is over whose hold goes on: that knows the last of them, and the memory those before.
+    pub(super) fn note_over(&mut self, k: usize, serial: u64, id: Vec<u8>, used: Use) {
+        let hold = self.holds_mut(k).find(|hold| hold.serial == serial).expect("it goes on");
+        hold.over.push((id, used));
+        if hold.over.len() > OVER_KEPT {
+            let ((id, used), owner) = (hold.over.remove(0), hold.owner.clone());
+            let reads = self.readers[k].iter().any(|hold| hold.serial == serial);
+            let mode = if reads { Mode::Read } else { Mode::Write };
             self.note_spent(k, mode, (&owner, &id), used);
         }
     }
 
-    /// The requests of a hold that is over; none if its owner never heard of it.
-    pub(super) fn spend_hold(&mut self, k: usize, mode: Mode, hold: &Hold, by_owner: bool) {
-        if by_owner || hold.unclaimed.is_none() {
-            for (id, used) in &hold.requests {
-                self.note_spent(k, mode, (&hold.owner, id), *used);
-            }
-        }
-    }
-
-    fn note_spent(&mut self, k: usize, mode: Mode, (owner, id): (&str, &[u8]), used: Use) {
+    pub(super) fn note_spent(
+        &mut self,
+        k: usize,
+        mode: Mode,
+        (owner, id): (&str, &[u8]),
+        used: Use,
+    ) {
         let family = self.families[k];
         self.spent.retain(|spent| {
             (spent.k, spent.family, spent.mode) != (k, family, mode)
@@ -104,4 +95,26 @@ impl Model {
         let keep = self.settings.request_memory;
         self.spent.iter().filter(|spent| spent.at + keep > self.lease_now).count()
     }
+}
+
+/// The owner, the id and the mode that name the request of a call.
+fn name(verb: Verb<'_>) -> Option<(String, Vec<u8>, Mode)> {
+    let (owner, id, mode) = match verb {
+        Verb::Acquire(call, mode) => (call.owner, call.reqid, mode),
+        Verb::Release(call, mode) => (call.owner, call.reqid, mode),
+        _ => return None,
+    };
+    Some((text(owner), id?.to_vec(), mode))
+}
+
+/// The answer to a call whose request is over.
+fn answer_again(verb: Verb<'_>, used: Use) -> Option<Answer> {
+    Some(match (verb, used) {
+        (Verb::Acquire(..), _) => Answer::Error("SPENT"),
+        (Verb::Release(..), Use::Released(answer)) => Answer::Count(answer),
+        (Verb::Release(..), Use::Waited) => Answer::Null,
+        (Verb::Release(..), Use::Lost(how)) => Answer::Lost(how),
+        (Verb::Release(..), Use::Unknown) => Answer::Error("UNKNOWN"),
+        _ => return None,
+    })
 }

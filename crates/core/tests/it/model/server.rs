@@ -69,7 +69,8 @@ impl Model {
         for hold in &holds {
             self.say("deleted", k, hold);
             let reads = self.readers[k].iter().any(|reader| reader.serial == hold.serial);
-            self.spend_hold(k, if reads { Mode::Read } else { Mode::Write }, hold, false);
+            let mode = if reads { Mode::Read } else { Mode::Write };
+            self.spend_hold(k, mode, hold, "deleted");
         }
     }
 
@@ -161,20 +162,19 @@ impl Model {
             *until = now + *delay;
         }
         for hold in self.holds_mut(k) {
-            hold.ends = now + hold.unclaimed.map_or(hold.lease, |(_, kept)| kept);
+            hold.ends = now + hold.lease;
             orphan(hold, now, grace);
         }
     }
 
-    /// The snapshot lacks later renewals, claims and lock-delays.
+    /// The snapshot lacks later renewals and lock-delays.
     fn give_longer_leases(&mut self, k: usize) {
         let (now, grace) = (self.lease_now, self.settings.grace);
         if let Lock::Closed { until, delay } = &mut self.locks[k] {
             *until = (*until).max(now + *delay);
         }
         for hold in self.holds_mut(k) {
-            let kept = hold.unclaimed.map_or(0, |(_, kept)| kept);
-            hold.ends = hold.ends.max(now + hold.lease.max(kept));
+            hold.ends = hold.ends.max(now + hold.lease);
             orphan(hold, now, grace);
         }
     }
@@ -194,11 +194,10 @@ impl Model {
 
 /// The connections of a hold are gone, through no fault of its holder.
 fn orphan(hold: &mut Hold, now: u64, grace: u64) {
-    hold.unclaimed = hold.unclaimed.map(|(_, kept)| (0, kept));
+    hold.unclaimed = hold.unclaimed.map(|_| 0);
     if let Some(tie) = &mut hold.tie {
         let at_most = now + tie.ms.max(grace);
         tie.client = 0;
-        tie.at_most = Some(at_most);
         tie.cut = at_most < hold.ends;
         hold.ends = hold.ends.min(at_most);
     }

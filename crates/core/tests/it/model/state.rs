@@ -8,6 +8,8 @@ pub enum Answer {
     Token(u64),
     Count(u64),
     Null,
+    /// `LOST` with its reason.
+    Lost(&'static str),
     Error(&'static str),
 }
 
@@ -82,7 +84,10 @@ pub(super) struct Hold {
     pub serial: u64,
     pub owner: String,
     pub token: u64,
-    pub count: u32,
+    /// The requests that count in it, in the order in which they came, each with its id if it has one.
+    pub counts: Vec<Option<Vec<u8>>>,
+    /// The last requests that are over, with what became of them.
+    pub over: Vec<(Vec<u8>, Use)>,
     pub ends: u64,
     pub lease: u64,
     pub since: u64,
@@ -90,21 +95,22 @@ pub(super) struct Hold {
     pub channel: Option<String>,
     /// The request that asked for messages; empty without an id.
     pub told_of: String,
-    pub requests: Vec<(Vec<u8>, Use)>,
     pub tie: Option<Binding>,
-    /// An unclaimed QUEUE grant: the connection of the waiter, and the time to claim it.
-    pub unclaimed: Option<(u64, u64)>,
+    /// A grant to a place that no request has reached yet: the connection of the waiter.
+    pub unclaimed: Option<u64>,
 }
 
-/// The effect of a request.
+/// What became of a request that is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
-    Acquired,
-    /// With the answer, here and below.
-    Cancelled(u64),
+    /// Its hold ended without its RELEASE: how.
+    Lost(&'static str),
+    /// Its RELEASE had this answer.
     Released(u64),
-    /// A RELEASE of a key that was not held.
-    PassedOver,
+    /// Its RELEASE ended a wait.
+    Waited,
+    /// Its RELEASE found nothing of it.
+    Unknown,
 }
 
 /// A request that is over.
@@ -126,8 +132,6 @@ pub(super) struct Binding {
     pub client: u64,
     /// Its connection closed, and therefore the hold will end.
     pub cut: bool,
-    /// After a failover: its latest end unless it is bound again.
-    pub at_most: Option<u64>,
 }
 
 #[derive(Debug, Clone)]
@@ -189,7 +193,7 @@ pub(super) struct Sent {
     pub client: u64,
     pub serial: u64,
     pub request: Option<Vec<u8>>,
-    /// Time for which it stays unclaimed if it cannot be delivered.
+    /// Time for which it stays as an offer if it cannot be delivered.
     pub kept: Option<u64>,
     /// The key, and the waiter that returns if it cannot be delivered.
     pub place: Option<(usize, Place)>,
@@ -197,8 +201,6 @@ pub(super) struct Sent {
     pub known: bool,
     /// That answer was to the same request.
     pub repeated: bool,
-    /// The owner has cancelled the request since.
-    pub cancelled: bool,
 }
 
 /// Settings, in milliseconds.

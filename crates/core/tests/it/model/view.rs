@@ -41,7 +41,7 @@ impl Model {
         HolderInfo {
             owner: hold.owner.clone().into(),
             token: hold.token,
-            holds: hold.count.into(),
+            holds: hold.counts.len() as u64,
             lease: Duration::from_millis(hold.lease),
             left: Duration::from_millis(hold.ends - self.lease_now),
             held: Duration::from_millis(self.now - hold.since),

@@ -1,7 +1,8 @@
 //! Waiting: leaving the queue, waits that are over, waiters that are skipped.
 
 use super::acquire::is_saved;
-use super::{Answer, Family, How, KEYS, Model, Out, Place, Use, Verb};
+use super::{Answer, Family, How, KEYS, Model, Out, Place, Use};
+use dlock_wire::request::Mode;
 
 impl Model {
     /// Whether one more may wait in all, after the oldest place that is skipped for good has given way.
@@ -22,39 +23,25 @@ impl Model {
         in_all(self) < self.settings.in_all
     }
 
-    pub(super) fn cancel(&mut self, k: usize, owner: &str, verb: Verb<'_>) -> Answer {
-        if let Verb::Cancel(_, None) = verb {
-            self.cancel_what_was_sent(k, owner, None);
-        }
-        if let Some(at) = self.queues[k].iter().position(|place| place.owner == owner) {
-            let place = self.queues[k].remove(at);
-            if let How::Blocked { .. } = place.how {
-                self.out.wakes.push((place.client, Answer::Null));
-            }
-            self.spend(k, verb, Use::Cancelled(1));
-            self.hand_off(k);
-            return Answer::Count(1);
-        }
-        let unclaimed =
-            self.holds(k).filter(|hold| hold.owner == owner && hold.unclaimed.is_some());
-        let unclaimed: Vec<u64> = unclaimed.map(|hold| hold.serial).collect();
-        for &serial in &unclaimed {
-            self.end(k, serial, "return");
-        }
-        let answer = u64::from(!unclaimed.is_empty());
-        self.spend(k, verb, Use::Cancelled(answer));
-        if !unclaimed.is_empty() {
-            self.hand_off(k);
-        }
-        Answer::Count(answer)
+    /// The place or blocked call of an owner; of a read-write lock, in this mode.
+    pub(super) fn place_of(&self, k: usize, owner: &str, mode: Mode) -> Option<usize> {
+        self.queues[k].iter().position(|place| place.owner == owner && place.mode == mode)
     }
 
-    /// Nothing is kept of it if it does not arrive.
-    pub(super) fn cancel_what_was_sent(&mut self, k: usize, owner: &str, id: Option<&[u8]>) {
-        let own: Vec<u64> =
-            self.holds(k).filter(|hold| hold.owner == owner).map(|hold| hold.serial).collect();
-        for sent in self.sent.iter_mut().filter(|sent| own.contains(&sent.serial)) {
-            sent.cancelled |= id.is_none() || sent.request.as_deref() == id;
+    /// RELEASE ends a wait.
+    pub(super) fn give_up(&mut self, k: usize, at: usize) -> Answer {
+        self.leave(k, at);
+        self.hand_off(k);
+        Answer::Null
+    }
+
+    pub(super) fn leave(&mut self, k: usize, at: usize) {
+        let place = self.queues[k].remove(at);
+        if let How::Blocked { .. } = place.how {
+            self.out.wakes.push((place.client, Answer::Null));
+        }
+        if let Some(id) = &place.request {
+            self.note_spent(k, place.mode, (&place.owner, id), Use::Waited);
         }
     }
 
@@ -64,7 +51,7 @@ impl Model {
                 place.client == client && matches!(place.how, How::Blocked { .. })
             });
             if let Some(at) = found {
-                let answer = if error { Answer::Error("UNBLOCKED") } else { Answer::Null };
+                let answer = if error { Answer::Error("STOPPED") } else { Answer::Null };
                 self.out.wakes.push((client, answer));
                 self.stop_waiting(k, at);
                 self.look_at_queues(touched, &[k]);
@@ -72,7 +59,7 @@ impl Model {
             }
         }
         if self.stop_observing(client) {
-            let answer = if error { Answer::Error("UNBLOCKED") } else { Answer::Null };
+            let answer = if error { Answer::Error("STOPPED") } else { Answer::Null };
             self.out.wakes.push((client, answer));
             return Answer::Count(1);
         }

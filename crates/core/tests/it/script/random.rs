@@ -10,6 +10,7 @@ use dlock_core::ports::store::{Lookup, Store};
 use dlock_core::tables::regime::Gate;
 use dlock_core::tables::settings::Settings;
 use dlock_testing::Dice;
+use dlock_wire::permit;
 
 /// Histories; each has another seed.
 const HISTORIES: u64 = 40_000;
@@ -57,28 +58,62 @@ fn observes(dice: &mut Dice, family: &str, key: &str) -> String {
     format!("{family}.AWAIT {key} BLOCK {} {reason}", dice.below(2) * 6)
 }
 
+/// A call that extends a lease.
+fn extends(dice: &mut Dice, family: u64, (key, owner): (&str, &str)) -> String {
+    let rest = format!("{} {}", dice.pick(&["PX 5", "PX 20", ""]), dice.pick(&["", "BIND 3"]));
+    match family {
+        1 => format!("DFAIR.RENEW {key} {owner} {rest}"),
+        2 => format!("DRW.RENEW {key} {owner} {} {rest}", dice.pick(&["READ", "WRITE"])),
+        3 => {
+            let id = permit::text(&u128::from(1 + dice.below(9)).to_be_bytes());
+            format!("DSEM.RENEW {key} {} {rest}", String::from_utf8_lossy(&id))
+        }
+        _ if dice.below(3) == 0 => format!("DLOCK.MRENEW 2 k l {owner} {rest}"),
+        _ => format!("DLOCK.RENEW {key} {owner} {rest}"),
+    }
+}
+
+/// A call that ends what one request has.
+fn ends_one(dice: &mut Dice, family: u64, (key, owner): (&str, &str)) -> String {
+    let id = dice.pick(&["REQID 1", "REQID 2"]);
+    let delay = dice.pick(&["", "", "", "DELAY 4"]);
+    match family {
+        1 => format!("DFAIR.RELEASE {key} {owner} {id} {delay}"),
+        2 if dice.below(2) == 0 => format!("DRW.RELEASE {key} {owner} WRITE {id} {delay}"),
+        2 => format!("DRW.RELEASE {key} {owner} READ {id}"),
+        3 => format!("DSEM.RELEASE {key} {owner} {}", dice.pick(&[id, id, "ALL"])),
+        _ if dice.below(3) == 0 => {
+            let keys = dice.pick(&["5 k l m n o", "2 k l", "3 l k m"]);
+            format!("DLOCK.MRELEASE {keys} {owner} {id}")
+        }
+        _ => format!("DLOCK.RELEASE {key} {owner} {id} {delay}"),
+    }
+}
+
 /// A call that ends something.
 fn ends(dice: &mut Dice, family: u64, (key, owner): (&str, &str)) -> String {
     match family {
+        1..5 if dice.below(4) == 0 => extends(dice, family, (key, owner)),
+        1..5 if dice.below(2) == 0 => ends_one(dice, family, (key, owner)),
         0 => format!("DLATCH.COUNTDOWN {key}"),
         1 if dice.below(5) == 0 => format!("DFAIR.BREAK {key}"),
-        1 => format!("DFAIR.{} {key} {owner}", dice.pick(&["RELEASE", "CANCEL"])),
+        1 => format!("DFAIR.RELEASE {key} {owner}"),
         2 => match dice.below(8) {
             0 | 1 => format!("DRW.BREAK {key}"),
             2 => format!("DRW.BREAK {key} {owner}"),
-            3 => format!("DRW.CANCEL {key} {owner}"),
-            4 => format!("DRW.RELEASE {key} {owner} READ REQID 1"),
+            3 => format!("DRW.RELEASE {key} {owner} WRITE ALL"),
+            4 => format!("DRW.RELEASE {key} {owner} READ ALL"),
             _ => format!("DRW.RELEASE {key} {owner} {}", dice.pick(&["READ", "WRITE"])),
         },
         3 => match dice.below(4) {
             0 => format!("DSEM.TAKE {key} {} BLOCK 6", 1 + dice.below(2)),
-            1 => format!("DSEM.CANCEL {key} {owner}"),
+            1 => format!("DSEM.RELEASE {key} {owner} ALL"),
             _ => format!("DSEM.RESIZE {key} {}", 1 + dice.below(6)),
         },
         _ => match dice.below(6) {
             0 => format!("DLOCK.MRELEASE 5 k l m n o {owner}"),
             1 => format!("DLOCK.BREAK {key}"),
-            2 => format!("DLOCK.CANCEL {key} {owner}"),
+            2 => format!("DLOCK.RELEASE {key} {owner} ALL"),
             _ => format!("DLOCK.RELEASE {key} {owner}"),
         },
     }

@@ -7,7 +7,7 @@ use dlock_core::base::key::Key;
 use dlock_core::base::kind::Kind;
 use dlock_core::ports::effects::Outcome;
 use dlock_core::view;
-use dlock_wire::reply::Info;
+use dlock_wire::reply::{ErrorCode, Info};
 
 impl Simulation {
     pub(super) fn compare(
@@ -122,9 +122,13 @@ fn counters(grown: [u64; 9]) -> Counters {
 /// Sorts holds of one key that end in the same step: their order is undefined, but they come before the grants that
 /// follow.
 fn sort_ends(out: &mut Out) {
-    for ends in out.messages.split_mut(|(_, text)| text.starts_with("granted")) {
+    for ends in out.messages.split_mut(|(_, text)| is_grant(text)) {
         ends.sort();
     }
+}
+
+fn is_grant(text: &str) -> bool {
+    text.starts_with("granted") || text.starts_with("offered")
 }
 
 /// Sorts calls that end without a grant at the same moment: their order is undefined.
@@ -140,6 +144,11 @@ fn answer(outcome: &Outcome) -> Answer {
         Outcome::Token(token) => Answer::Token(*token),
         Outcome::Count(count) => Answer::Count(*count),
         Outcome::Null => Answer::Null,
+        Outcome::Fault(fault) if fault.code == ErrorCode::Lost => {
+            let reasons = ["expired", "broken", "deleted", "disconnected", "released"];
+            let reason = reasons.into_iter().find(|reason| fault.text.starts_with(reason));
+            Answer::Lost(reason.expect("a known reason"))
+        }
         Outcome::Fault(fault) => Answer::Error(fault.code.as_str()),
         other => panic!("no answer of a lock: {other:?}"),
     }

@@ -25,6 +25,8 @@ struct History {
     now_ms: u64,
     /// The requests that were carried out, with their answers.
     done: Vec<(String, Outcome)>,
+    /// The requests for holds: their keys, their owner, the mode and the id.
+    asked: Vec<(&'static [&'static str], &'static str, &'static str, u64)>,
     /// Number of ids that an owner has used for a key.
     used: BTreeMap<(&'static str, &'static str), u32>,
     last: u64,
@@ -38,6 +40,7 @@ fn a_late_copy_of_any_request_changes_nothing() {
             world: World::new(Settings::default(), 1_000_000 * MS),
             now_ms: 1_000_000,
             done: Vec::new(),
+            asked: Vec::new(),
             used: BTreeMap::new(),
             last: 0,
         };
@@ -89,31 +92,60 @@ impl History {
         let n = 1 + self.random.below(3);
         let call = match (key, self.random.below(8)) {
             ("f", 0..4) => format!("DFAIR.ACQUIRE f {owner}{px}"),
-            ("f", 4..7) => format!("DFAIR.RELEASE f {owner}{all}"),
-            ("f", _) => format!("DFAIR.CANCEL f {owner}"),
+            ("f", _) => format!("DFAIR.RELEASE f {owner}"),
             ("r", 0..4) => format!("DRW.ACQUIRE r {owner} {mode}{px}"),
-            ("r", 4..7) => format!("DRW.RELEASE r {owner} {mode}{all}"),
-            ("r", _) => format!("DRW.CANCEL r {owner}"),
+            ("r", _) => format!("DRW.RELEASE r {owner} {mode}"),
             ("s", 0 | 1) => format!("DSEM.ACQUIRE s {owner} COUNT {n}{px}"),
-            ("s", 2) => format!("DSEM.CANCEL s {owner}"),
+            ("s", 2) => format!("DSEM.RELEASE s {owner}"),
             ("s", 3) => format!("DSEM.TAKE s {n}"),
             ("s", 4) => format!("DSEM.GIVE s {n}"),
             ("s", 5) => "DSEM.DRAIN s".to_owned(),
             ("s", 6) => format!("DSEM.RESIZE s {}", 3 + n),
             ("s", _) => format!("DSEM.RESIZE s BY {n}"),
             (key, 0 | 1) => format!("DLOCK.ACQUIRE {key} {owner}{px}"),
-            (key, 2 | 3) => format!("DLOCK.RELEASE {key} {owner}{all}"),
+            (key, 2 | 3 | 7) => format!("DLOCK.RELEASE {key} {owner}"),
             (_, 4) => format!("DLOCK.MACQUIRE 2 k l {owner}{px}"),
             (_, 5) => format!("DLOCK.MRELEASE 2 k l {owner}"),
-            (_, 6) => format!("DLOCK.ANYACQUIRE 2 k l {owner}{px}"),
-            (key, _) => format!("DLOCK.CANCEL {key} {owner}"),
+            _ => format!("DLOCK.ANYACQUIRE 2 k l {owner}{px}"),
         };
+        let keys: &'static [&'static str] = match key {
+            _ if call.starts_with("DLOCK.M") || call.starts_with("DLOCK.ANY") => &["k", "l"],
+            "k" => &["k"],
+            "l" => &["l"],
+            "f" => &["f"],
+            "r" => &["r"],
+            _ => &["s"],
+        };
+        let mode = if key == "r" { mode } else { "" };
         self.last += 1;
-        let call = format!("{call} REQID {}", self.last);
-        let outcome = self.send(&call);
-        if !matches!(outcome, Outcome::Null | Outcome::Fault(_)) {
-            self.done.push((call, outcome));
+        if call.contains("ACQUIRE") {
+            self.asked.push((keys, owner, mode, self.last));
         }
+        if !call.contains("RELEASE") {
+            let call = format!("{call} REQID {}", self.last);
+            let outcome = self.send(&call);
+            if !matches!(outcome, Outcome::Null | Outcome::Fault(_)) {
+                self.done.push((call, outcome));
+            }
+            return;
+        }
+        if self.random.one_in(8) {
+            // Of this no copy may be sent.
+            let all = if key == "s" { " ALL" } else { all };
+            let all = if call.starts_with("DLOCK.M") { "" } else { all };
+            self.send(&format!("{call}{all}"));
+            return;
+        }
+        // It names an ACQUIRE, if there was one.
+        let is_its = |asked: &&(&'static [&'static str], &str, &str, u64)| {
+            let meets = asked.0.iter().any(|name| keys.contains(name));
+            meets && (asked.1, asked.2) == (owner, mode)
+        };
+        let ids: Vec<u64> = self.asked.iter().filter(is_its).map(|asked| asked.3).collect();
+        let id = if ids.is_empty() { self.last } else { self.random.pick(&ids) };
+        let call = format!("{call} REQID {id}");
+        let outcome = self.send(&call);
+        self.done.push((call, outcome));
     }
 
     /// Other clients end holds, and servers take over.
@@ -143,10 +175,8 @@ impl History {
         let answer = self.send(&call);
         assert_eq!(self.digest(), before, "{call} changed something, seed {seed}");
         let is_right = match (&answer, &first) {
-            (Outcome::Fault(fault), _) => {
-                let acquires =
-                    !matches!(first, Outcome::Count(_) | Outcome::Taken | Outcome::Available(_));
-                fault.code == ErrorCode::Spent && acquires
+            (Outcome::Fault(fault), _) if call.contains("ACQUIRE") => {
+                fault.code == ErrorCode::Spent
             }
             // A copy gets the present number of free permits.
             (Outcome::Available(_), Outcome::Available(_)) => true,

@@ -6,6 +6,7 @@
 
 mod compare;
 mod late;
+pub mod ledger;
 mod steps;
 
 use crate::model::{Family, KEYS, Model, Settings};
@@ -17,7 +18,7 @@ use dlock_core::tables::settings;
 use dlock_testing::Dice;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
-use steps::Sent;
+use steps::{Asked, Sent};
 
 /// All times are multiples of this number of milliseconds, which is a whole number of ticks of the machine's timing
 /// wheels: machine and model see the same end at the same moment.
@@ -80,10 +81,17 @@ struct Simulation {
     families: [Family; KEYS.len()],
     /// Large work is done in portions.
     has_portions: bool,
+    /// Numbers of keys and of owners that calls name.
+    keys: usize,
+    owners: usize,
+    /// Answers to blocked calls are long on their way.
+    is_sent_late: bool,
     /// One in this number of calls has QUEUE.
     queue_one_in: u64,
     /// The last requests with an id, of which late copies may come.
     sent: Vec<Sent>,
+    /// The last ACQUIREs with an id.
+    asked: Vec<Asked>,
     last_request: u64,
     /// Ids of the connections that live.
     connections: Vec<u64>,
@@ -155,12 +163,22 @@ impl Simulation {
             shut: false,
             families,
             has_portions,
+            keys: KEYS.len(),
+            owners: OWNERS.len(),
+            is_sent_late: false,
             queue_one_in,
             sent: Vec::new(),
+            asked: Vec::new(),
             last_request: 0,
             connections: (1..=CONNECTIONS as u64).collect(),
             last_id: CONNECTIONS as u64,
         };
+        if has_portions || simulation.random.one_in(3) {
+            // With portions: the order in which one tick does portions of several keys is undefined.
+            simulation.keys = 1;
+            simulation.owners = simulation.random.pick(&[2, 3, 6]);
+        }
+        simulation.is_sent_late = simulation.random.one_in(3);
         simulation.set_portions();
         simulation
     }
@@ -178,6 +196,12 @@ impl Simulation {
             self.pass_time();
             self.act();
             self.compare_views();
+            if !self.world.sent.is_empty() && !self.shut && self.random.one_in(4) {
+                // Few grants go to blocked calls, and fewer meet other requests of their owner on their way.
+                self.act_beside();
+                self.act_undelivered();
+                self.compare_views();
+            }
         }
         self.say(|| "the end".to_owned());
         for _ in 0..2 {
@@ -211,7 +235,7 @@ impl Simulation {
         if self.world.is_cluster || !self.random.one_in(4) {
             self.tick();
         }
-        if self.random.one_in(2) {
+        if self.random.one_in(if self.is_sent_late { 12 } else { 2 }) {
             for (_, client) in self.world.sent.clone() {
                 self.say(|| format!("delivered to c{client}"));
                 self.world.delivered(client);

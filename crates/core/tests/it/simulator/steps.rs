@@ -9,8 +9,8 @@ use dlock_core::ports::turn::Caller;
 use dlock_core::tables::regime::Gate;
 use dlock_testing::Dice;
 use dlock_wire::request::{
-    Acquire, AwaitEnd, Cancel, Channel, Fence, LockFamily, LockOp, Mode, OneKey, Op, Release,
-    Renew, Request, RwAcquire, RwBreak, RwOp, RwRelease, RwRenew, Unblock,
+    Acquire, AwaitEnd, Channel, Fence, LockFamily, LockOp, Mode, OneKey, Op, Release, Renew,
+    Request, RwAcquire, RwBreak, RwOp, RwRelease, RwRenew, Unblock,
 };
 use dlock_wire::table::CommandId;
 
@@ -41,8 +41,8 @@ impl Simulation {
             0..80 => self.act_call(),
             // With one key only: see the choice of the key below.
             92..94 if self.has_portions => self.act_call(),
-            80..86 => self.act_gone(),
-            86..88 => self.act_undelivered(),
+            80..84 => self.act_gone(),
+            84..88 => self.act_undelivered(),
             88 => self.act_abandoned(),
             89..92 => self.act_unlink(),
             92..94 => self.act_rename(),
@@ -88,6 +88,7 @@ impl Simulation {
         }
     }
 
+    #[allow(clippy::too_many_lines)] // one arm for each verb
     fn act_call(&mut self) {
         if self.random.one_in(20) {
             return self.act_unblock();
@@ -110,16 +111,23 @@ impl Simulation {
         if !self.sent.is_empty() && random.one_in(6) {
             return self.act_late(client, may_block);
         }
-        // With one key: the order in which one tick does portions of several keys is undefined.
-        let k = if self.has_portions { 0 } else { random.index(KEYS.len()) };
+        if !self.has_portions && random.one_in(200) {
+            return self.act_nest(client);
+        }
+        let mut k = random.index(self.keys);
+        let mut owner = random.pick(&OWNERS[..self.owners]).to_owned();
+        let mut mode = random.pick(&[Mode::Read, Mode::Read, Mode::Write]);
+        let in_flight = self.model.in_flight();
+        if !in_flight.is_empty() && random.one_in(2) {
+            (k, owner, mode, _) = in_flight[random.index(in_flight.len())].clone();
+        }
+        let owner = owner.as_bytes();
         let family = if random.one_in(40) {
             random.pick(&[Family::Lock, Family::Fair, Family::Rw])
         } else {
             self.families[k]
         };
         let key = KEYS[k].as_bytes();
-        let owner = random.pick(&OWNERS).as_bytes();
-        let mode = random.pick(&[Mode::Read, Mode::Read, Mode::Write]);
         let held = self.model.tokens(k);
         let current = (!held.is_empty()).then(|| random.pick(&held));
         let token = match random.below(8) {
@@ -152,17 +160,43 @@ impl Simulation {
             bind_ms,
             label: random.one_in(8).then(|| random.pick(&[&b"x"[..], b""])),
         };
-        let release = Release { key, owner, all: random.one_in(4), token, reqid, done: false };
+        // Most name an earlier ACQUIRE.
+        let first = self.asked.len().saturating_sub(12);
+        let asked = &self.asked[first..];
+        let is_any = random.one_in(2);
+        let is_near = |asked: &&Asked| asked.k == k && (is_any || asked.owner.as_bytes() == owner);
+        let asked: Vec<&Asked> = asked.iter().filter(is_near).collect();
+        let of_asked =
+            (!asked.is_empty() && random.below(3) > 0).then(|| random.pick(&asked).clone());
+        let (owner_of, mode_of, id_of) = of_asked.as_ref().map_or((owner, mode, reqid), |asked| {
+            (asked.owner.as_bytes(), asked.mode, Some(&asked.id[..]))
+        });
+        let release = Release {
+            key,
+            owner: owner_of,
+            all: random.one_in(4) && (id_of.is_none() || random.one_in(8)),
+            token,
+            reqid: id_of,
+            delay_ms: maybe_ms(random, 6, &[1, 2, 3]),
+            done: false,
+        };
         let renew = Renew { key, owner, lease_ms, token, bind_ms };
-        let cancel = Cancel { key, owner, reqid };
+        // Most of its ids are new: the ACQUIRE comes later, or never.
+        let give_up = Release { reqid, ..Release::new(key, owner) };
         let op = if family == Family::Rw {
             Op::Rw(match verb {
                 0..11 => RwOp::Acquire(RwAcquire { mode, acquire }),
-                11..15 => RwOp::Release(RwRelease { mode, release }),
+                11..15 => {
+                    // Readers get an error for it.
+                    let keeps = mode_of == Mode::Write || random.one_in(8);
+                    let delay_ms = release.delay_ms.filter(|_| keeps);
+                    let release = Release { delay_ms, ..release };
+                    RwOp::Release(RwRelease { mode: mode_of, release })
+                }
                 15..17 => RwOp::Renew(RwRenew { mode, renew }),
                 17 => RwOp::Break(RwBreak { key, owner: Some(owner) }),
                 18 => RwOp::Break(RwBreak { key, owner: None }),
-                _ => RwOp::Cancel(cancel),
+                _ => RwOp::Release(RwRelease { mode, release: give_up }),
             })
         } else {
             let is_fair = family == Family::Fair;
@@ -178,7 +212,7 @@ impl Simulation {
                         LockOp::Fence(Fence { key, owner, token })
                     }
                     18 => LockOp::Break(OneKey { key }),
-                    19 => LockOp::Cancel(cancel),
+                    19 => LockOp::Release(give_up),
                     _ => {
                         let block_ms = maybe_ms(random, 1, &[0, 0, 1, 2, 5]);
                         LockOp::Await(AwaitEnd { token, block_ms, ..AwaitEnd::new(key) })
@@ -186,11 +220,35 @@ impl Simulation {
                 },
             )
         };
-        let has_id = matches!(op, Op::Rw(RwOp::Cancel(_))) || matches!(verb, 0..15 | 19);
-        if has_id && reqid.is_some() {
+        let has_id = matches!(op, Op::Rw(RwOp::Release(_))) || matches!(verb, 0..15 | 19);
+        let id = if (11..15).contains(&verb) { id_of } else { reqid };
+        if has_id && id.is_some() {
             self.sent.push(Sent::of(op));
         }
+        if let Some(id) = reqid.filter(|_| verb < 11) {
+            let mode = if family == Family::Rw { mode } else { Mode::Write };
+            let owner = String::from_utf8_lossy(owner).into_owned();
+            self.asked.push(Asked { k, owner, mode, id: id.to_vec() });
+        }
         self.call(client, may_block, op);
+    }
+
+    /// An owner enters a hold many times.
+    fn act_nest(&mut self, client: u64) {
+        let (k, owner) = (self.random.index(self.keys), self.random.pick(&OWNERS[..self.owners]));
+        let family = match self.families[k] {
+            Family::Lock => LockFamily::Lock,
+            Family::Fair => LockFamily::Fair,
+            Family::Rw => return,
+        };
+        for _ in 0..40 {
+            let id = format!("n{}", self.last_request);
+            self.last_request += 1;
+            let (key, owner) = (KEYS[k].as_bytes(), owner.as_bytes());
+            let reqid = (!self.random.one_in(8)).then_some(id.as_bytes());
+            let acquire = Acquire { reqid, ..Acquire::new(key, owner) };
+            self.call(client, false, Op::Lock(family, LockOp::Acquire(acquire)));
+        }
     }
 
     /// A copy of one of the last requests comes late.
@@ -243,7 +301,45 @@ impl Simulation {
         self.compare(|world| world.gone(client), |model, touched| model.gone(client, touched));
     }
 
-    fn act_undelivered(&mut self) {
+    /// Other requests of an owner whose grant is on its way, and the RELEASE of that.
+    pub(super) fn act_beside(&mut self) {
+        let in_flight = self.model.in_flight();
+        let is_busy = |client: &u64| self.world.sent.iter().any(|(_, other)| other == client);
+        let is_blocked = |client: &u64| self.world.blocked.values().any(|other| other == client);
+        let mut idle = self.connections.iter().filter(|one| !is_busy(one) && !is_blocked(one));
+        let (Some((k, owner, mode, id)), Some(&client)) = (in_flight.first(), idle.next()) else {
+            return;
+        };
+        let (key, owner, family) = (KEYS[*k].as_bytes(), owner.as_bytes(), self.model.family(*k));
+        let lock = match family {
+            Some(Family::Lock) => Some(LockFamily::Lock),
+            Some(Family::Fair) => Some(LockFamily::Fair),
+            _ => None,
+        };
+        for _ in 0..=self.random.below(3) {
+            let new = format!("n{}", self.last_request);
+            self.last_request += 1;
+            let reqid = (!self.random.one_in(3)).then_some(new.as_bytes());
+            let acquire = Acquire { reqid, ..Acquire::new(key, owner) };
+            let op = match lock {
+                Some(family) => Op::Lock(family, LockOp::Acquire(acquire)),
+                None => Op::Rw(RwOp::Acquire(RwAcquire { mode: *mode, acquire })),
+            };
+            self.call(client, false, op);
+        }
+        let reqid = id.as_deref().filter(|_| !self.random.one_in(4));
+        let release = Release { reqid, ..Release::new(key, owner) };
+        self.call(
+            client,
+            false,
+            match lock {
+                Some(family) => Op::Lock(family, LockOp::Release(release)),
+                None => Op::Rw(RwOp::Release(RwRelease { mode: *mode, release })),
+            },
+        );
+    }
+
+    pub(super) fn act_undelivered(&mut self) {
         if let Some(&(_, client)) = self.world.sent.first() {
             self.say(|| format!("undelivered to c{client}"));
             self.compare(
@@ -327,6 +423,15 @@ impl Simulation {
             self.tick();
         }
     }
+}
+
+/// An ACQUIRE that was sent before.
+#[derive(Clone)]
+pub(super) struct Asked {
+    k: usize,
+    owner: String,
+    mode: Mode,
+    id: Vec<u8>,
 }
 
 /// A request that was sent before.

@@ -9,6 +9,7 @@ impl World {
     /// As [`World::unlink`], but the machines learn of it only in [`World::hear_of_removals`]. The server removes a key
     /// whose time to live is over when a command or the machine opens it, and reports it later.
     pub fn unlink_unheard(&mut self, key: Key<'_>) -> Seen {
+        self.ledger.removed(key);
         self.share_prints();
         for keys in [&mut self.keys, &mut self.replica_keys] {
             let lost = keys.free(key);
@@ -39,6 +40,7 @@ impl World {
     /// RENAME, of which the replica's machine learns only in [`World::hear_of_renames`]: the server reports it later,
     /// and replays records before.
     pub fn rename_unheard(&mut self, from: Key<'_>, to: Key<'_>) -> Seen {
+        self.ledger.moved(from, to);
         self.share_prints();
         let [_, gone] = self.replica_keys.rename(from, to);
         self.unheard_renames.extend(gone.map(|gone| (own(from), own(to), gone)));
@@ -67,6 +69,7 @@ impl World {
 
     /// SWAPDB, whose notice the replica processes only in [`World::hear_of_databases`], after it has replayed records.
     pub fn swap_databases_unheard(&mut self, a: u32, b: u32) -> Seen {
+        self.ledger.swapped(a, b);
         self.keys.swap(a, b);
         self.replica_keys.swap(a, b);
         self.unheard_databases.push(None);
@@ -79,6 +82,7 @@ impl World {
 
     /// FLUSHDB or FLUSHALL (`None`), whose notice the replica processes only in [`World::hear_of_databases`].
     pub fn flush_unheard(&mut self, db: Option<u32>) -> Seen {
+        self.ledger.flushed(db);
         for keys in [&mut self.keys, &mut self.replica_keys] {
             keys.values.retain(|((number, _), _)| db.is_some_and(|db| db != *number));
         }

@@ -4,6 +4,7 @@ mod keys;
 mod late;
 mod server;
 
+use crate::simulator::ledger::{Ledger, Terms};
 use dlock_core::base::time::{Instant, Now};
 use dlock_core::base::{hash::HashKeys, ids::WaiterId, key::Key};
 use dlock_core::events::{diverged::Source, tick::Progress};
@@ -97,6 +98,8 @@ pub struct World {
     pub sent: Vec<(WaiterId, u64)>,
     /// The connection whose command is carried out.
     caller: Option<u64>,
+    /// What clients were promised.
+    pub ledger: Ledger,
 }
 
 impl World {
@@ -122,6 +125,7 @@ impl World {
             blocked: BTreeMap::new(),
             sent: Vec::new(),
             caller: None,
+            ledger: Ledger::default(),
         };
         world.machine.learn(Fact::Paused(false, Instant(now_us)));
         world.replica.learn(Fact::Paused(false, Instant(now_us)));
@@ -169,6 +173,7 @@ impl World {
 
     fn step_with(&mut self, run: impl FnOnce(&mut Machine, &mut Keys, Now, &mut Effects)) -> Seen {
         let now = self.now();
+        self.start_ledger();
         let mut fx = std::mem::take(&mut self.fx);
         fx.clear();
         let before = counts(&self.machine);
@@ -220,10 +225,14 @@ impl World {
         for wake in fx.wakes.drain(..) {
             let client = self.blocked.remove(&wake.waiter);
             let client = client.expect("only a blocked call is woken, and once");
+            self.ledger.woken(client, &wake.outcome);
             if wake.outcome.is_grant() {
                 self.sent.push((wake.waiter, client));
             }
             seen.wakes.push((client, wake.outcome));
+        }
+        for (_, text) in &seen.messages {
+            self.ledger.told(text);
         }
         let has_heard = self.unheard_databases.is_empty() && self.unheard_renames.is_empty();
         if !fx.records.is_empty() && has_heard {
@@ -240,7 +249,27 @@ impl World {
             Op::Sem(SemOp::Acquire(_)) => self.new_permit(),
             _ => PermitId::default(),
         };
-        self.step_of(caller, |machine, turn| machine.execute(turn, &op, permit))
+        self.start_ledger();
+        self.ledger.calls(caller, &op);
+        let seen = self.step_of(caller, |machine, turn| machine.execute(turn, &op, permit));
+        self.ledger.called(caller, &op, seen.reply.as_ref());
+        self.check_ledger();
+        seen
+    }
+
+    fn start_ledger(&mut self) {
+        let settings = &self.machine.tables().settings;
+        let terms = Terms { default_lease: settings.default_lease_ms, claim: settings.claim_ms };
+        self.ledger.at(self.now_us / MS, terms);
+    }
+
+    /// Fails if a promise is broken.
+    pub fn check_ledger(&mut self) {
+        self.start_ledger();
+        let (now, tables) = (self.now(), self.machine.tables());
+        if tables.regime.is_primary() {
+            self.ledger.check(tables, &mut self.keys, now);
+        }
     }
 
     /// One command of `caller`.
@@ -311,12 +340,14 @@ impl World {
             "the tick serves all waiters"
         );
         self.tick_replica();
+        self.check_ledger();
         seen
     }
 
     /// The grant in flight to `client` cannot be sent, though the connection lives.
     pub fn undelivered(&mut self, client: u64) -> Seen {
         let waiter = self.take_sent(client);
+        self.ledger.undelivered(client);
         let mut seen = self.step(|machine, turn| {
             machine.event(turn, ServerEvent::Undelivered(waiter));
         });
@@ -327,12 +358,14 @@ impl World {
     /// The grant in flight to `client` has arrived.
     pub fn delivered(&mut self, client: u64) {
         let waiter = self.take_sent(client);
+        self.ledger.delivered(client);
         self.machine.learn(Fact::Delivered(waiter));
     }
 
     /// All grants in flight have arrived.
     pub fn all_delivered(&mut self) {
-        for (waiter, _) in std::mem::take(&mut self.sent) {
+        for (waiter, client) in std::mem::take(&mut self.sent) {
+            self.ledger.delivered(client);
             self.machine.learn(Fact::Delivered(waiter));
         }
     }

@@ -57,6 +57,8 @@ impl World {
             .extract_if(.., |_, other| *other == client)
             .map(|(call, _)| call)
             .collect();
+        self.start_ledger();
+        self.ledger.gone(client);
         let (lost, kept) = self.sent.iter().copied().partition(|&(_, other)| other == client);
         self.sent = kept;
         let lost: Vec<(WaiterId, u64)> = lost;
@@ -83,6 +85,7 @@ impl World {
             }
         });
         self.finish_in_tick(&mut seen);
+        self.check_ledger();
         seen
     }
 
@@ -120,6 +123,7 @@ impl World {
 
     /// DEL, UNLINK, an elapsed EXPIRE, eviction; with `over`, SET of another type over it.
     pub fn unlink(&mut self, key: Key<'_>, over: bool) -> Seen {
+        self.ledger.removed(key);
         self.share_prints();
         let [here, there] = [&mut self.keys, &mut self.replica_keys].map(|keys| {
             let lost = keys.free(key);
@@ -143,6 +147,7 @@ impl World {
 
     /// RENAME, or MOVE when the databases differ.
     pub fn rename(&mut self, from: Key<'_>, to: Key<'_>) -> Seen {
+        self.ledger.moved(from, to);
         self.share_prints();
         let mut lost = Vec::new();
         for keys in [&mut self.keys, &mut self.replica_keys] {
@@ -169,6 +174,7 @@ impl World {
 
     /// SWAPDB.
     pub fn swap_databases(&mut self, a: u32, b: u32) -> Seen {
+        self.ledger.swapped(a, b);
         self.keys.swap(a, b);
         self.replica_keys.swap(a, b);
         let swapped = |machine: &mut Machine, turn: &mut Turn<'_>| {
@@ -184,6 +190,7 @@ impl World {
     pub fn move_between_swaps(&mut self, key: Key<'_>, (a, b): (u32, u32)) -> Seen {
         self.share_prints();
         let to = Key { db: b, ..key };
+        self.ledger.moved(key, to);
         let mut lost = Vec::new();
         for keys in [&mut self.keys, &mut self.replica_keys] {
             keys.swap(a, b);
@@ -213,6 +220,7 @@ impl World {
 
     /// FLUSHDB, or FLUSHALL (`None`).
     pub fn flush(&mut self, db: Option<u32>) -> Seen {
+        self.ledger.flushed(db);
         for keys in [&mut self.keys, &mut self.replica_keys] {
             keys.values.retain(|((number, _), _)| db.is_some_and(|db| db != *number));
         }
@@ -257,10 +265,13 @@ impl World {
         });
         self.exchange();
         self.sent.clear();
+        self.start_ledger();
+        self.ledger.all_gone();
         let promoted = self.step(|machine, turn| {
             machine.learn(Fact::Promoted(turn.now));
         });
         assert_eq!(promoted, Seen::default(), "a promotion alone does nothing outside");
+        self.check_ledger();
         seen
     }
 
@@ -272,14 +283,14 @@ impl World {
 
     /// Restarts the process: saved data is there again, nothing else is left.
     pub fn restart(&mut self, saved: Saved) -> Seen {
-        let seen = self.restart_unindexed(saved);
+        let mut seen = self.restart_unindexed(saved);
         if let Saved::Rdb = saved {
             let keys: Vec<Id> = self.keys.values.iter().map(|(id, _)| id.clone()).collect();
-            return keys.iter().fold(seen, |mut seen, (db, name)| {
+            for (db, name) in &keys {
                 seen.add(self.adopt(Key { db: *db, name }));
-                seen
-            });
+            }
         }
+        self.check_ledger();
         seen
     }
 
@@ -301,6 +312,9 @@ impl World {
         fresh.wall_us = self.wall_us;
         fresh.is_cluster = self.is_cluster;
         fresh.permits = self.permits;
+        self.start_ledger();
+        fresh.ledger = std::mem::take(&mut self.ledger);
+        fresh.ledger.all_gone();
         // The order of the shell: a quarantine begins with the process, and again when it serves.
         fresh.machine.learn(Fact::InService(now.mono));
         for ((db, name), value) in &values {
@@ -378,6 +392,7 @@ impl World {
 
     /// DUMP of one key, and RESTORE of that under another one (REPLACE).
     pub fn restore(&mut self, from: Key<'_>, to: Key<'_>) -> Seen {
+        self.ledger.removed(to);
         self.share_prints();
         let now = self.now();
         let lease = self.machine.tables().regime.lease(now.mono);

@@ -114,6 +114,7 @@ fn a_call_finds_no_hold_of_a_connection_that_is_gone() {
     let _ = world.step(|machine, turn| {
         machine.event(turn, ServerEvent::ClientGone(1));
     });
+    world.ledger.gone(1);
     let last = (READERS - 1).to_be_bytes();
     let call = RwRenew { mode: Mode::Read, renew: Renew::new(b"k", &last) };
     let seen = world.ask(caller(2), Op::Rw(RwOp::Renew(call)));

@@ -14,7 +14,7 @@ fn waits_for_any_key_and_for_permits_do_not_count() {
           3  c4  DSEM.ACQUIRE s A BLOCK 0            => parked
           4  c5  ACQUIRE k B BLOCK 0                 => parked
         # Nor do they close one.
-          5  c9  CANCEL l A                          => 1; c3 gets null
+          5  c9  RELEASE l A                         => null; c3 gets null
           6  c3  ANYACQUIRE 1 l A BLOCK 0            => parked
         # A wait for it alone does.
           7  c6  ACQUIRE l A BLOCK 0                 => DEADLOCK
@@ -196,15 +196,15 @@ fn an_upgrade_makes_those_wait_in_front_of_whom_it_goes() {
           0  c9  DRW.ACQUIRE k H WRITE               => t1
           0  c9  ACQUIRE j H                         => t2
           0  c1  ACQUIRE m X                         => t3
-          1  c1  DRW.ACQUIRE k X READ QUEUE 50       => null
-          1  c1  ACQUIRE j X QUEUE 50                => null
+          1  c1  DRW.ACQUIRE k X READ QUEUE 50 PX 50 => null
+          1  c1  ACQUIRE j X QUEUE 50 PX 50          => null
           2  c9  RELEASE j H                         => 0; dlock:notify:X: granted 0 t4 1 X j
          60  tick                                    => dlock:notify:X: expired 0 t4 1 X j
         # X is passed over, and waits for nobody at k.
          61  c9  DRW.RELEASE k H WRITE               => 0
          61  c2  DRW.ACQUIRE k R READ                => t5
          61  c3  DRW.ACQUIRE k Z READ                => t6
-         62  c2  ACQUIRE m R QUEUE 1000              => null
+         62  c2  ACQUIRE m R QUEUE 1000 PX 1000      => null
         # It would for R, who waits for it at m.
          63  c4  DRW.ACQUIRE k R WRITE BLOCK 0       => DEADLOCK
     ");
@@ -349,14 +349,14 @@ fn a_reader_in_the_way_makes_a_writer_wait_for_skipped_waiters_in_front_too() {
           0  c1  ACQUIRE z H                         => t4
           0  c3  ACQUIRE y Y                         => t5
         # X waits on a connection that lets a grant expire: it is skipped at q.
-          0  c9  ACQUIRE m W QUEUE 50                => null
-          0  c9  DRW.ACQUIRE q X WRITE QUEUE 60000   => null
+          0  c9  ACQUIRE m W QUEUE 50 PX 50          => null
+          0  c9  DRW.ACQUIRE q X WRITE QUEUE 60000 PX 60000   => null
           1  c1  RELEASE m H                         => 0; dlock:notify:W: granted 0 t6 1 W m
          60  tick                                    => dlock:notify:W: expired 0 t6 1 W m
-         61  c2  ACQUIRE y X QUEUE 60000             => null
-         61  c4  DRW.ACQUIRE q C WRITE QUEUE 60000   => null
+         61  c2  ACQUIRE y X QUEUE 60000 PX 60000    => null
+         61  c4  DRW.ACQUIRE q C WRITE QUEUE 60000 PX 60000   => null
          61  c5  ANYACQUIRE 2 k z C BLOCK 0          => parked
-         61  c3  ACQUIRE k Y QUEUE 60000             => null
+         61  c3  ACQUIRE k Y QUEUE 60000 PX 60000    => null
         # C waits for X at q, X for Y at y, and from now on Y for C at k.
          62  c6  ACQUIRE k C BLOCK 0                 => DEADLOCK
     ",

@@ -19,7 +19,7 @@ fn calls_that_wait_when_the_server_becomes_a_replica_are_answered_once() {
           2  abandoned c3
           2  c9  DLOCK.UNBLOCK 4               => 1; c4 gets null
           2  c9  DLOCK.UNBLOCK 4               => 0
-          2  c9  DLOCK.UNBLOCK 7 ERROR         => 1; c7 gets UNBLOCKED
+          2  c9  DLOCK.UNBLOCK 7 ERROR         => 1; c7 gets STOPPED
           9  tick                              => c5 gets MOVING; c6 gets MOVING
           9  c9  DLOCK.UNBLOCK 6               => 0
          10  promote
@@ -58,7 +58,7 @@ fn waiters_from_before_a_demotion_get_nothing_after_the_next_promotion() {
           3  c4  ACQUIRE k B BLOCK 0           => parked
           4  c1  RELEASE k A                   => 0; c4 gets t2
           5  tick                              => c2 gets MOVING
-          6  c4  RELEASE k B                   => 0; dlock:notify:C: granted 0 t3 1 C k
+          6  c4  RELEASE k B                   => 0; dlock:notify:C: offered 0 t3 1 C k
     ",
     );
 }

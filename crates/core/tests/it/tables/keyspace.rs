@@ -35,7 +35,6 @@ fn a_key_of_another_type_is_refused_and_its_waiters_are_told() {
           4  c1  RENEW k A                     => WRONGTYPE
           4  c1  FENCE k A 1                   => WRONGTYPE
           4  c1  BREAK k                       => WRONGTYPE
-          4  c1  CANCEL k A                    => WRONGTYPE
           4  c1  INFO k                        => WRONGTYPE
           4  c1  WAITERS k                     => WRONGTYPE
           4  c1  POSITION k A                  => WRONGTYPE
@@ -106,7 +105,7 @@ fn a_place_wins_over_a_hold_that_moved_to_its_key() {
           3  rename k l
           3  c1  POSITION l A                  => 1
           4  c1  ACQUIRE l A                   => t1
-          5  c1  RELEASE l A ALL               => 0; c2 gets t3
+          5  c1  RELEASE l A ALL               => 0; c2 gets null
     ",
     );
 }

@@ -114,7 +114,7 @@ fn await_waits_only_where_the_server_can() {
           7  c2  AWAIT l BLOCK 0                 => parked
           8  c9  UNBLOCK 2                       => 1; c2 gets null
           9  c2  AWAIT l BLOCK 0                 => parked
-         10  c9  UNBLOCK 2 ERROR                 => 1; c2 gets UNBLOCKED
+         10  c9  UNBLOCK 2 ERROR                 => 1; c2 gets STOPPED
     ");
 }
 

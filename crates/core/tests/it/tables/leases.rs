@@ -48,7 +48,7 @@ fn without_a_lease_the_setting_counts() {
 }
 
 #[test]
-fn a_renewal_sets_a_new_end_sooner_or_later() {
+fn a_renewal_extends_a_lease_and_never_shortens_it() {
     run_both_here("
           0  c1  ACQUIRE k A PX 100    => t1
          50  c1  RENEW k A             => t1
@@ -56,14 +56,15 @@ fn a_renewal_sets_a_new_end_sooner_or_later() {
          60  c1  RENEW k A PX 1000     => t1
          60  c1  INFO k                => [A] t1 holds 1 lease 1000 ttl 1000 held 60 [] bound 0 waiters 0
          61  c1  RENEW k A PX 10       => t1
-         70  c1  CHECK k $t1           => 1
-         71  c1  CHECK k $t1           => STALE
-         72  c1  RENEW k A             => NOTHELD
-         73  c2  ACQUIRE k B           => t2
-         74  c1  RENEW k A             => NOTHELD
-         75  c2  RENEW k B TOKEN $t1   => NOTHELD
-         75  c2  INFO k                => [B] t2 holds 1 lease 30000 ttl 29998 held 2 [] bound 0 waiters 0
-         76  c2  RENEW k B TOKEN $t2   => t2
+         61  c1  INFO k                => [A] t1 holds 1 lease 1000 ttl 999 held 61 [] bound 0 waiters 0
+       1059  c1  CHECK k $t1           => 1
+       1060  c1  CHECK k $t1           => STALE
+       1061  c1  RENEW k A             => NOTHELD
+       1062  c2  ACQUIRE k B           => t2
+       1063  c1  RENEW k A             => NOTHELD
+       1064  c2  RENEW k B TOKEN $t1   => NOTHELD
+       1064  c2  INFO k                => [B] t2 holds 1 lease 30000 ttl 29998 held 2 [] bound 0 waiters 0
+       1065  c2  RENEW k B TOKEN $t2   => t2
     ");
 }
 

@@ -48,15 +48,15 @@ fn each_end_has_its_reason() {
          81  c2  AWAIT k BLOCK 0 REASON          => parked
          82  del k                               => c2 gets deleted
          90  c3  ACQUIRE k A                     => t5
-         91  c4  ACQUIRE k B QUEUE 50 NOTIFY x   => null
+         91  c4  ACQUIRE k B QUEUE 50 PX 50 NOTIFY x   => null
          92  c3  RELEASE k A                     => 0; x: granted 0 t6 1 B k
          93  c2  AWAIT k BLOCK 0 REASON          => parked
         143  tick                                => c2 gets unclaimed; x: expired 0 t6 1 B k
         150  c3  ACQUIRE k A                     => t7
-        151  c4  ACQUIRE k B QUEUE 50 NOTIFY x   => null
+        151  c4  ACQUIRE k B QUEUE 50 PX 50 NOTIFY x   => null
         152  c3  RELEASE k A                     => 0; x: granted 0 t8 1 B k
         153  c2  AWAIT k BLOCK 0 REASON          => parked
-        154  c4  CANCEL k B                      => 1; c2 gets returned
+        154  c4  RELEASE k B                     => 0; c2 gets released
     ",
     );
 }
@@ -147,7 +147,7 @@ fn a_wait_ends_like_any_blocked_call() {
          53  tick                                => c2 gets null
          53  gone c3
          54  c9  DLOCK.UNBLOCK 4                 => 1; c4 gets null
-         55  c9  DLOCK.UNBLOCK 5 ERROR           => 1; c5 gets UNBLOCKED
+         55  c9  DLOCK.UNBLOCK 5 ERROR           => 1; c5 gets STOPPED
          56  c1  INFO k                          => [A] t1 holds 1 lease 30000 ttl 29944 held 56 [] bound 0 waiters 0
          57  c2  AWAIT k BLOCK 0                 => parked
          58  slot-lost k                         => c2 gets MOVING

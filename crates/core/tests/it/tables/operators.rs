@@ -1,4 +1,4 @@
-//! The verbs of operators: BREAK, CANCEL, UNBLOCK.
+//! The verbs of operators: BREAK, RELEASE of a wait, UNBLOCK.
 
 use crate::script::{run_both, run_here};
 
@@ -19,21 +19,21 @@ fn break_ends_the_hold_of_any_owner() {
 }
 
 #[test]
-fn cancel_leaves_the_queue_or_gives_back() {
+fn release_leaves_the_queue_or_gives_back() {
     run_both(
         "
           0  c1  ACQUIRE k A                   => t1
           1  c2  ACQUIRE k B BLOCK 0           => parked
           2  c3  ACQUIRE k C QUEUE 50          => null
           3  c4  ACQUIRE k D QUEUE 50          => null
-          4  c9  CANCEL k B                    => 1; c2 gets null
-          5  c9  CANCEL k B                    => 0
-          6  c9  CANCEL k C                    => 1
-          7  c9  CANCEL k A                    => 0
+          4  c9  RELEASE k B                   => null; c2 gets null
+          5  c9  RELEASE k B                   => NOTHELD
+          6  c9  RELEASE k C                   => null
+          7  c9  RELEASE k A REQID r           => UNKNOWN
           8  c1  RELEASE k A                   => 0; dlock:notify:D: granted 0 t2 1 D k
           9  c5  ACQUIRE k E BLOCK 0           => parked
-         10  c9  CANCEL k D                    => 1; c5 gets t3
-         11  c9  CANCEL k E                    => 0
+         10  c9  RELEASE k D                   => 0; c5 gets t3
+         11  c9  RELEASE k E REQID r           => UNKNOWN
     ",
     );
 }
@@ -48,7 +48,7 @@ fn unblock_ends_a_blocked_call_with_null_or_an_error() {
           3  c4  ACQUIRE k D BLOCK 0 QUEUE 90  => parked
           4  c5  ACQUIRE k E QUEUE 90          => null
           5  c9  UNBLOCK 2                     => 1; c2 gets null
-          6  c9  UNBLOCK 3 ERROR               => 1; c3 gets UNBLOCKED
+          6  c9  UNBLOCK 3 ERROR               => 1; c3 gets STOPPED
           7  c9  UNBLOCK 4                     => 1; c4 gets null
           8  c9  UNBLOCK 4                     => 0
           9  c9  UNBLOCK 5                     => 0
@@ -86,7 +86,7 @@ fn unblock_finds_no_call_of_a_connection_that_is_gone() {
           1  c2  DFAIR.ACQUIRE busy v BLOCK 0        => parked
           2  gone c2
           3  c9  UNBLOCK 2 ERROR                     => 0
-          4  c9  DFAIR.CANCEL busy v                 => 1
+          4  c9  DFAIR.RELEASE busy v                => null
         # This call has the number in the list of waiters that the place of v had.
           5  c3  ACQUIRE x B BLOCK 0                 => parked
           6  c9  UNBLOCK 2 ERROR                     => 0

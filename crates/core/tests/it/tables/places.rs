@@ -1,9 +1,9 @@
-//! QUEUE: queue entries without a blocked call, claims, and connections that let a grant expire.
+//! QUEUE: queue entries without a blocked call, their grants, and connections that let a grant expire.
 
 use crate::script::{run, run_as, run_as_here, run_both, run_both_here};
 
 #[test]
-fn a_queue_place_gets_a_grant_that_must_be_claimed() {
+fn a_queue_place_gets_a_grant_that_lasts_its_lease() {
     run_both("
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 100 PX 1000      => null
@@ -11,16 +11,59 @@ fn a_queue_place_gets_a_grant_that_must_be_claimed() {
           2  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
           2  c2  POSITION k B                       => 0
           2  c2  CHECK k $t2                        => 1
-          3  c2  INFO k                             => [B] t2 holds 1 lease 1000 ttl 99 held 1 [] bound 0 waiters 0
+          3  c2  INFO k                             => [B] t2 holds 1 lease 1000 ttl 999 held 1 [] bound 0 waiters 0
          50  c2  ACQUIRE k B NOREENTRY PX 500       => t2
-         50  c2  INFO k                             => [B] t2 holds 1 lease 500 ttl 500 held 48 [] bound 0 waiters 0
+         50  c2  INFO k                             => [B] t2 holds 1 lease 1000 ttl 952 held 48 [] bound 0 waiters 0
          51  c2  ACQUIRE k B NOREENTRY              => REENTRY
          52  c2  RELEASE k B                        => 0
     ");
 }
 
+/// A client that saw the message counts on it as on a reply.
 #[test]
-fn a_renewal_claims_too() {
+fn only_the_request_of_a_place_takes_its_grant_over() {
+    run_both("
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B QUEUE 100 REQID r      => null
+          2  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B [r] k
+        # Another one, or one without an id, enters again.
+          3  c3  ACQUIRE k B NOREENTRY REQID s      => REENTRY
+          4  c3  ACQUIRE k B NOREENTRY              => REENTRY
+          5  c3  ACQUIRE k B REQID s                => t2
+          6  c4  ACQUIRE k B                        => t2
+          6  c4  INFO k                             => [B] t2 holds 3 lease 30000 ttl 30000 held 4 [] bound 0 waiters 0
+          7  c2  ACQUIRE k B REQID r                => t2
+          7  c4  INFO k                             => [B] t2 holds 3 lease 30000 ttl 30000 held 5 [] bound 0 waiters 0
+          8  c2  RELEASE k B REQID r                => 2
+          9  c3  RELEASE k B REQID s                => 1
+         10  c4  RELEASE k B                        => 0
+    ");
+    // The place had no id: the call without one takes it over, once.
+    run_both(
+        "
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B QUEUE 100              => null
+          2  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
+          3  c2  ACQUIRE k B REQID s NOREENTRY      => REENTRY
+          4  c2  ACQUIRE k B NOREENTRY              => t2
+          5  c2  ACQUIRE k B NOREENTRY              => REENTRY
+          6  c2  ACQUIRE k B REQID s                => t2
+          7  c2  RELEASE k B                        => 1
+          8  c2  RELEASE k B REQID s                => 0
+    ",
+    );
+    run_both("
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B QUEUE 100              => null
+          2  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
+          3  c2  ACQUIRE k B REQID s                => t2
+          4  c2  ACQUIRE k B                        => t2
+          4  c2  INFO k                             => [B] t2 holds 3 lease 30000 ttl 30000 held 2 [] bound 0 waiters 0
+    ");
+}
+
+#[test]
+fn a_renewal_reaches_a_grant_to_a_place_too() {
     run_both("
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 100 PX 1000      => null
@@ -32,7 +75,7 @@ fn a_renewal_claims_too() {
 }
 
 #[test]
-fn a_poll_with_the_same_id_claims_and_counts_nothing() {
+fn a_poll_with_the_same_id_counts_nothing() {
     run_both("
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 100 REQID r      => null
@@ -40,7 +83,7 @@ fn a_poll_with_the_same_id_claims_and_counts_nothing() {
           3  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B [r] k
           4  c2  ACQUIRE k B QUEUE 100 REQID r      => t2
           5  c2  ACQUIRE k B QUEUE 100 REQID r      => t2
-          5  c2  INFO k                             => [B] t2 holds 1 lease 30000 ttl 29999 held 2 [] bound 0 waiters 0
+          5  c2  INFO k                             => [B] t2 holds 1 lease 30000 ttl 30000 held 2 [] bound 0 waiters 0
         104  tick
         105  c2  RELEASE k B                        => 0
     ");
@@ -61,26 +104,26 @@ fn a_plain_acquire_takes_the_grant_that_is_ready_and_leaves_the_place() {
 }
 
 #[test]
-fn neither_fence_nor_check_claims_but_release_gives_back() {
+fn neither_fence_nor_check_extends_a_grant_to_a_place_but_release_gives_back() {
     run_both("
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 100              => null
           2  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
           3  c2  FENCE k B 1                        => t2
-          4  c2  INFO k                             => [B] t2 holds 1 lease 30000 ttl 98 held 2 [] bound 0 waiters 0
+          4  c2  INFO k                             => [B] t2 holds 1 lease 30000 ttl 29998 held 2 [] bound 0 waiters 0
           5  c2  RELEASE k B                        => 0
     ");
 }
 
 #[test]
-fn a_grant_lapses_unclaimed_and_a_hung_connection_is_passed_over() {
+fn a_grant_that_no_request_reached_expires_and_its_connection_is_passed_over() {
     run_both("
           0  c1  ACQUIRE k A                        => t1
           0  c1  ACQUIRE l A                        => t2
           0  c1  ACQUIRE m A                        => t3
-          1  c2  ACQUIRE k B QUEUE 100              => null
-          1  c2  ACQUIRE l B QUEUE 100              => null
-          1  c2  ACQUIRE m B QUEUE 100              => null
+          1  c2  ACQUIRE k B QUEUE 100 PX 100       => null
+          1  c2  ACQUIRE l B QUEUE 100 PX 100       => null
+          1  c2  ACQUIRE m B QUEUE 100 PX 100       => null
           2  c3  ACQUIRE l C BLOCK 0                => parked
           3  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t4 1 B k
         104  tick                                   => dlock:notify:B: expired 0 t4 1 B k
@@ -101,13 +144,31 @@ fn a_grant_lapses_unclaimed_and_a_hung_connection_is_passed_over() {
 }
 
 #[test]
+fn a_grant_that_another_request_reached_does_not_mark_its_connection() {
+    run_both_here(
+        "
+          0  c1  ACQUIRE k A                        => t1
+          0  c1  ACQUIRE l A                        => t2
+          1  c2  ACQUIRE k B QUEUE 100 PX 100 REQID r => null
+          1  c2  ACQUIRE l B QUEUE 500 PX 500       => null
+          2  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t3 1 B [r] k
+          3  c3  ACQUIRE k B PX 50 REQID s          => t3
+        103  tick                                   => dlock:notify:B: expired 0 t3 1 B [r] k
+        104  c1  RELEASE l A                        => 0; dlock:notify:B: granted 0 t4 1 B l
+        105  c3  RELEASE k B REQID s                => LOST expired
+        105  c3  RELEASE k B REQID r                => LOST expired
+    ",
+    );
+}
+
+#[test]
 fn a_roused_connection_is_handed_what_is_free() {
     run_both_here(
         "
           0  c1  ACQUIRE k A                        => t1
           0  c1  ACQUIRE l A                        => t2
-          1  c2  ACQUIRE k B QUEUE 100              => null
-          1  c2  ACQUIRE l B QUEUE 100              => null
+          1  c2  ACQUIRE k B QUEUE 100 PX 100       => null
+          1  c2  ACQUIRE l B QUEUE 100 PX 100       => null
           3  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t3 1 B k
         104  c1  ACQUIRE k C                        => t4; dlock:notify:B: expired 0 t3 1 B k
         105  c1  RELEASE l A                        => 0
@@ -123,13 +184,13 @@ fn a_hung_owner_that_asks_from_elsewhere_leaves_no_place_behind() {
         "
           0  c1  ACQUIRE k A                        => t1
           0  c1  ACQUIRE l A                        => t2
-          1  c2  ACQUIRE k B QUEUE 100              => null
-          1  c2  ACQUIRE l B QUEUE 100              => null
+          1  c2  ACQUIRE k B QUEUE 100 PX 100       => null
+          1  c2  ACQUIRE l B QUEUE 100 PX 100       => null
           3  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t3 1 B k
         104  tick                                   => dlock:notify:B: expired 0 t3 1 B k
         105  c1  RELEASE l A                        => 0
         # One place per owner and key: asking again with BLOCK or QUEUE takes the old one over.
-        106  c3  ACQUIRE l B QUEUE 100              => t4
+        106  c3  ACQUIRE l B QUEUE 100 PX 100       => t4
         106  c3  WAITERS l                          => nobody
         107  c3  RELEASE l B                        => 0
     ",
@@ -141,9 +202,9 @@ fn a_lapse_that_is_found_only_by_a_call_is_no_silence_after_it() {
     run_both("
           0  c9  ACQUIRE k X                        => t1
           0  c9  ACQUIRE l Y                        => t2
-          1  c1  ACQUIRE k A QUEUE 100              => null
-          1  c1  ACQUIRE l B QUEUE 500              => null
-          1  c1  ACQUIRE l C QUEUE 500              => null
+          1  c1  ACQUIRE k A QUEUE 100 PX 100       => null
+          1  c1  ACQUIRE l B QUEUE 500 PX 500       => null
+          1  c1  ACQUIRE l C QUEUE 500 PX 500       => null
           2  c9  RELEASE k X                        => 0; dlock:notify:A: granted 0 t3 1 A k
           2  c9  RELEASE l Y                        => 0; dlock:notify:B: granted 0 t4 1 B l
         103  tick                                   => dlock:notify:A: expired 0 t3 1 A k
@@ -159,8 +220,8 @@ fn a_late_alarm_grants_nothing_behind_an_unresponsive_waiter_that_timed_out() {
         "
           0  c1  ACQUIRE k A                        => t1
           0  c1  ACQUIRE l A                        => t2
-          1  c2  ACQUIRE k B QUEUE 10               => null
-          1  c2  ACQUIRE l B QUEUE 1000             => null
+          1  c2  ACQUIRE k B QUEUE 10 PX 10         => null
+          1  c2  ACQUIRE l B QUEUE 1000 PX 1000     => null
           2  c3  ACQUIRE l C BLOCK 50               => parked
           3  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t3 1 B k
          14  tick                                   => dlock:notify:B: expired 0 t3 1 B k
@@ -189,32 +250,42 @@ fn a_blocked_call_with_queue_whose_time_is_over_is_a_place_though_no_alarm_has_r
 }
 
 #[test]
-fn a_grant_must_be_claimed_within_claim_ms_however_long_queue_is() {
+fn a_grant_to_a_place_lasts_px_or_queue_but_of_queue_only_claim_ms() {
     run_both_here("
           0  set claim 50
           0  c1  ACQUIRE k A                        => t1
-          1  c2  ACQUIRE k B QUEUE 86400000         => null
+          1  c2  ACQUIRE k B QUEUE 86400000 PX 5    => null
           2  c3  ACQUIRE k C BLOCK 0                => parked
          10  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
-         11  c1  INFO k                             => [B] t2 holds 1 lease 30000 ttl 49 held 1 [] bound 0 waiters 1
+         11  c1  INFO k                             => [B] t2 holds 1 lease 50 ttl 49 held 1 [] bound 0 waiters 1
          61  tick                                   => c3 gets t3; dlock:notify:B: expired 0 t2 1 B k
     ");
     // QUEUE is the limit if it is less.
     run_both_here("
           0  set claim 50
           0  c1  ACQUIRE k A                        => t1
-          1  c2  ACQUIRE k B QUEUE 20               => null
+          1  c2  ACQUIRE k B QUEUE 20 PX 5          => null
          10  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
-         10  c1  INFO k                             => [B] t2 holds 1 lease 30000 ttl 20 held 0 [] bound 0 waiters 0
+         10  c1  INFO k                             => [B] t2 holds 1 lease 20 ttl 20 held 0 [] bound 0 waiters 0
+    ");
+    // The lease that was asked for is a promise, and neither of them shortens it.
+    run_both_here("
+          0  set claim 50
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B QUEUE 20 PX 300        => null
+         10  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
+         10  c1  INFO k                             => [B] t2 holds 1 lease 300 ttl 300 held 0 [] bound 0 waiters 0
+        309  tick
+        311  tick                                   => dlock:notify:B: expired 0 t2 1 B k
     ");
     // After a failover, too.
     run_both_here("
           0  set claim 50
           0  c1  ACQUIRE k A                        => t1
-          1  c2  ACQUIRE k B QUEUE 86400000         => null
+          1  c2  ACQUIRE k B QUEUE 86400000 PX 5    => null
          10  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
          20  failover
-         21  c1  INFO k                             => [B] t2 holds 1 lease 30000 ttl 49 held 11 [] bound 0 waiters 0
+         21  c1  INFO k                             => [B] t2 holds 1 lease 50 ttl 49 held 11 [] bound 0 waiters 0
     ");
     // Without a connection: the remaining time of the queue entry, if that is less.
     run_as_here("DFAIR", "
@@ -224,9 +295,9 @@ fn a_grant_must_be_claimed_within_claim_ms_however_long_queue_is() {
           1  c3  ACQUIRE k C QUEUE 1000             => null
          10  gone c2
          10  gone c3
-         20  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
+         20  c1  RELEASE k A                        => 0; dlock:notify:B: offered 0 t2 1 B k
          20  c1  INFO k                             => [B] t2 holds 1 lease 30000 ttl 50 held 0 [] bound 0 waiters 1
-        990  c1  RELEASE k B          => NOTHELD; dlock:notify:B: expired 0 t2 1 B k; dlock:notify:C: granted 0 t3 1 C k
+        990  c1  RELEASE k B          => NOTHELD; dlock:notify:B: expired 0 t2 1 B k; dlock:notify:C: offered 0 t3 1 C k
         990  c1  INFO k                             => [C] t3 holds 1 lease 30000 ttl 20 held 0 [] bound 0 waiters 0
     ");
 }
@@ -236,17 +307,17 @@ fn an_unclaimed_grant_outlives_its_connection() {
     // Its owner may have been told, and may count on it.
     run("
           0  c1  ACQUIRE k A                        => t1
-          1  c2  ACQUIRE k B QUEUE 100              => null
+          1  c2  ACQUIRE k B QUEUE 100 PX 100       => null
           2  c3  ACQUIRE k C BLOCK 0                => parked
           4  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
           5  gone c2
-          5  c1  INFO k                             => [B] t2 holds 1 lease 30000 ttl 99 held 1 [] bound 0 waiters 1
+          5  c1  INFO k                             => [B] t2 holds 1 lease 100 ttl 99 held 1 [] bound 0 waiters 1
         105  tick                                   => c3 gets t3; dlock:notify:B: expired 0 t2 1 B k
     ");
     // With BIND it lasts BIND.
     run("
           0  c1  ACQUIRE k A                        => t1
-          1  c2  ACQUIRE k B QUEUE 100 BIND 10      => null
+          1  c2  ACQUIRE k B QUEUE 100 PX 100 BIND 10      => null
           2  c3  ACQUIRE k C BLOCK 0                => parked
           4  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
           5  gone c2
@@ -296,7 +367,7 @@ fn a_grant_to_a_fair_place_without_a_connection_lasts_what_the_place_has_left() 
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 100 PX 1000      => null
          10  gone c2
-         60  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
+         60  c1  RELEASE k A                        => 0; dlock:notify:B: offered 0 t2 1 B k
          60  c1  INFO k                             => [B] t2 holds 1 lease 1000 ttl 50 held 0 [] bound 0 waiters 0
          70  c3  ACQUIRE k B                        => t2
          70  c1  INFO k                             => [B] t2 holds 1 lease 30000 ttl 30000 held 10 [] bound 0 waiters 0

@@ -67,10 +67,10 @@ fn a_place_gets_no_permit_however_many_grants_lapse_before_that_of_its_connectio
           0  set portion 2
           0  c1  INIT s 3                  => 1
           0  c1  ACQUIRE s Z COUNT 3       => p1
-          1  c2  ACQUIRE s A QUEUE 100     => null
-          1  c3  ACQUIRE s B QUEUE 100     => null
-          1  c4  ACQUIRE s C QUEUE 100     => null
-          1  c4  ACQUIRE s D QUEUE 9000    => null
+          1  c2  ACQUIRE s A QUEUE 100 PX 100     => null
+          1  c3  ACQUIRE s B QUEUE 100 PX 100     => null
+          1  c4  ACQUIRE s C QUEUE 100 PX 100     => null
+          1  c4  ACQUIRE s D QUEUE 9000 PX 9000    => null
           1  c5  ACQUIRE s E BLOCK 0       => parked
           2  c1  RELEASE s $p1             => 1; dlock:notify:A: granted 0 p2 1 A s; dlock:notify:B: granted 0 p3 1 B s
           2  tick                          => dlock:notify:C: granted 0 p4 1 C s
@@ -146,20 +146,20 @@ fn places_of_a_connection_that_is_heard_again_count_at_once_and_are_served_in_po
     run("
           0  set portion 2
           0  c1  ACQUIRE x X                => t1
-          0  c2  ACQUIRE x A QUEUE 20       => null
+          0  c2  ACQUIRE x A QUEUE 20 PX 20 => null
           0  c1  ACQUIRE a X                => t2
           0  c1  ACQUIRE b X                => t3
           0  c1  ACQUIRE c X                => t4
           0  c1  ACQUIRE d X                => t5
-          1  c2  ACQUIRE a A QUEUE 9000     => null
-          1  c2  ACQUIRE b A QUEUE 9000     => null
-          1  c2  ACQUIRE c A QUEUE 9000     => null
-          1  c2  ACQUIRE d A QUEUE 9000     => null
+          1  c2  ACQUIRE a A QUEUE 9000 PX 9000     => null
+          1  c2  ACQUIRE b A QUEUE 9000 PX 9000     => null
+          1  c2  ACQUIRE c A QUEUE 9000 PX 9000     => null
+          1  c2  ACQUIRE d A QUEUE 9000 PX 9000     => null
           2  c1  RELEASE x X                => 0; dlock:notify:A: granted 0 t6 1 A x
          30  tick                           => dlock:notify:A: expired 0 t6 1 A x
         # Its connection is silent, so these locks are free while it is.
          31  c1  MRELEASE 4 a b c d X       => 4
-         32  c2  CANCEL x A                 => 0; dlock:notify:A: granted 0 t7 1 A a; dlock:notify:A: granted 0 t8 1 A b
+         32  c2  RELEASE x A                => NOTHELD; dlock:notify:A: granted 0 t7 1 A a; dlock:notify:A: granted 0 t8 1 A b
          32  c3  ACQUIRE d D                => null; dlock:notify:A: granted 0 t9 1 A d
          32  tick                           => dlock:notify:A: granted 0 t10 1 A c
     ");
@@ -170,12 +170,12 @@ fn a_place_that_counts_again_is_found_however_many_were_passed_over() {
     run("
           0  c1  ACQUIRE x X                => t1
           0  c1  ACQUIRE k X                => t2
-          1  c2  ACQUIRE x A QUEUE 20       => null
-          1  c2  ACQUIRE k A QUEUE 9000     => null
-          1  c2  ACQUIRE k B QUEUE 9000     => null
-          1  c2  ACQUIRE k C QUEUE 9000     => null
-          1  c2  ACQUIRE k D QUEUE 9000     => null
-          1  c3  ACQUIRE k E QUEUE 9000     => null
+          1  c2  ACQUIRE x A QUEUE 20 PX 20 => null
+          1  c2  ACQUIRE k A QUEUE 9000 PX 9000     => null
+          1  c2  ACQUIRE k B QUEUE 9000 PX 9000     => null
+          1  c2  ACQUIRE k C QUEUE 9000 PX 9000     => null
+          1  c2  ACQUIRE k D QUEUE 9000 PX 9000     => null
+          1  c3  ACQUIRE k E QUEUE 9000 PX 9000     => null
           2  c1  RELEASE x X                => 0; dlock:notify:A: granted 0 t3 1 A x
          30  tick                           => dlock:notify:A: expired 0 t3 1 A x
          31  c1  RELEASE k X                => 0; dlock:notify:E: granted 0 t4 1 E k
@@ -187,9 +187,9 @@ fn a_place_that_counts_again_is_found_however_many_were_passed_over() {
          36  c5  RELEASE k C                => 0
          37  c4  ACQUIRE k F                => t7
         # The first of them goes, then the connection is heard again.
-         38  c4  CANCEL k A                 => 1
+         38  c4  RELEASE k A                => null
          39  c2  POSITION k D               => 2
-         39  c2  CANCEL k D                 => 1
+         39  c2  RELEASE k D                => null
          40  c4  RELEASE k F                => 0; dlock:notify:B: granted 0 t8 1 B k
     ");
 }
@@ -206,7 +206,7 @@ fn readers_close_cycles_until_they_release_or_their_key_goes() {
         # W has l, and would wait for A; A waits for W.
           1  c2  ACQUIRE k W WRITE QUEUE 9000     => null
           1  c1  DLOCK.ACQUIRE l A BLOCK 0        => DEADLOCK
-          2  c2  CANCEL k W                       => 1
+          2  c2  RELEASE k W WRITE                => null
           2  c1  DLOCK.ACQUIRE l A BLOCK 0        => parked
           3  c2  ACQUIRE k W WRITE BLOCK 0        => DEADLOCK
           4  c1  RELEASE k B READ                 => 0

@@ -81,10 +81,29 @@ fn a_retry_of_a_wait_gets_its_grant() {
         "
           0  c1  ACQUIRE k A                     => t1
           1  c2  ACQUIRE k B BLOCK 100 REQID r   => parked
-          2  c3  ACQUIRE k B BLOCK 100 REQID r   => parked; c2 gets REPLACED
+          2  c3  ACQUIRE k B BLOCK 100 REQID r   => parked; c2 gets null
           3  c1  RELEASE k A                     => 0; c3 gets t2
           4  c3  ACQUIRE k B BLOCK 100 REQID r   => t2
           5  c3  RELEASE k B                     => 0
+    ",
+    );
+}
+
+/// A copy asks for the same, so its open call is over without an error; another request is an error.
+#[test]
+fn an_open_call_is_replaced_by_its_copy_and_by_another_request() {
+    run_both(
+        "
+          0  c1  ACQUIRE k A                               => t1
+          1  c2  ACQUIRE k B BLOCK 0 REQID r               => parked
+          2  c3  ACQUIRE k B QUEUE 100 REQID r             => null; c2 gets null
+          3  c3  ACQUIRE k B BLOCK 0 REQID r               => parked
+          4  c4  ACQUIRE k B BLOCK 0 REQID s               => parked; c3 gets REPLACED
+          5  c5  ACQUIRE k B BLOCK 0                       => parked; c4 gets REPLACED
+          6  c6  ACQUIRE k B BLOCK 0                       => parked; c5 gets REPLACED
+        # The request that was replaced has nothing any more.
+          7  c4  RELEASE k B REQID s                       => UNKNOWN
+          8  c1  RELEASE k A                               => 0; c6 gets t2
     ",
     );
 }
@@ -103,7 +122,7 @@ fn an_owner_that_asks_again_keeps_its_position_and_replaces_its_call() {
           8  gone c1
           8  c5  WAITERS k                                 => B 5 7 - []; C 3 6 94 []
           9  c5  RELEASE k A                               => 0; dlock:notify:B: granted 0 t2 1 B k
-         10  c5  INFO k                                    => [B] t2 holds 1 lease 33 ttl 59 held 1 [] bound 0 waiters 1
+         10  c5  INFO k                                    => [B] t2 holds 1 lease 60 ttl 59 held 1 [] bound 0 waiters 1
          # Without BLOCK or QUEUE a call leaves the place alone.
          11  c6  ACQUIRE k D BLOCK 1000                    => parked
          12  c1  ACQUIRE k D                               => null
@@ -140,7 +159,7 @@ fn waiters_are_limited_per_key_and_in_all() {
           4  c4  ACQUIRE k B BLOCK 0           => parked; c2 gets REPLACED
           5  c5  ACQUIRE l E BLOCK 0           => parked
           6  c6  ACQUIRE l F BLOCK 0           => LIMIT
-          7  c9  CANCEL l E                    => 1; c5 gets null
+          7  c9  RELEASE l E                   => null; c5 gets null
           8  c6  ACQUIRE l F BLOCK 0           => parked
     ",
     );

@@ -7,7 +7,7 @@ use dlock_core::ports::turn::Caller;
 use dlock_core::tables::regime::Gate;
 use dlock_core::tables::settings::Settings;
 use dlock_wire::reply::ErrorCode;
-use dlock_wire::request::{Acquire, Cancel, EndAbsent, LockFamily, LockOp, OneKey, Op, Release};
+use dlock_wire::request::{Acquire, EndAbsent, LockFamily, LockOp, OneKey, Op, Release};
 
 const CALLER: Caller = Caller { client: 1, db: 0, may_block: true };
 
@@ -29,10 +29,6 @@ fn release(id: &[u8]) -> LockOp<'_> {
     LockOp::Release(Release { reqid: Some(id), ..Release::new(b"k", b"a") })
 }
 
-fn cancel(id: &[u8]) -> LockOp<'_> {
-    LockOp::Cancel(Cancel { reqid: Some(id), ..Cancel::new(b"k", b"a") })
-}
-
 fn code(seen: &Seen) -> Option<ErrorCode> {
     match &seen.reply {
         Some(Outcome::Fault(fault)) => Some(fault.code),
@@ -45,15 +41,15 @@ fn ids_without_a_request_erase_nobodys_retry_protection() {
     const MOST: usize = 64;
     let mut world = world(Settings { request_memory_max: MOST, ..Settings::default() });
     assert_eq!(code(&lock(&mut world, "other", acquire(b"request"))), None);
-    assert_eq!(lock(&mut world, "other", release(b"release")).reply, Some(Outcome::Count(0)));
-    assert_eq!(lock(&mut world, "other", cancel(b"lost")).reply, Some(Outcome::Count(0)));
+    assert_eq!(lock(&mut world, "other", release(b"request")).reply, Some(Outcome::Count(0)));
+    assert_eq!(code(&lock(&mut world, "other", release(b"lost"))), Some(ErrorCode::Unknown));
     for n in 0..1_000_u32 {
-        let _ = lock(&mut world, "mal", cancel(&n.to_be_bytes()));
+        let _ = lock(&mut world, "mal", release(&n.to_be_bytes()));
     }
     assert!(world.machine.tables().spent.len() <= MOST + MOST / 16, "the memory is limited");
     assert_eq!(code(&lock(&mut world, "other", acquire(b"request"))), Some(ErrorCode::Spent));
     assert_eq!(code(&lock(&mut world, "other", acquire(b"lost"))), Some(ErrorCode::Spent));
-    assert_eq!(lock(&mut world, "other", release(b"release")).reply, Some(Outcome::Count(0)));
+    assert_eq!(lock(&mut world, "other", release(b"request")).reply, Some(Outcome::Count(0)));
     // The newest of the user's own.
     assert_eq!(
         code(&lock(&mut world, "mal", acquire(&999_u32.to_be_bytes()))),

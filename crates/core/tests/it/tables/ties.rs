@@ -32,49 +32,26 @@ fn a_hold_without_bind_outlives_its_connection() {
 }
 
 #[test]
-fn only_bind_moves_the_binding_of_a_claimed_hold() {
-    run_both("
-          0  c1  ACQUIRE k A BIND 50                => t1
-          1  c2  ACQUIRE k A                        => t1
-          2  c2  RENEW k A                          => t1
-          2  c2  INFO k                             => [A] t1 holds 2 lease 30000 ttl 30000 held 2 [] bound 1 waiters 0
-          3  c2  ACQUIRE k A BIND 60                => t1
-          3  c2  INFO k                             => [A] t1 holds 3 lease 30000 ttl 30000 held 3 [] bound 2 waiters 0
-          4  gone c1
-          4  c2  INFO k                             => [A] t1 holds 3 lease 30000 ttl 29999 held 4 [] bound 2 waiters 0
-          5  c3  RENEW k A BIND 70                  => t1
-          6  gone c2
-          6  c3  INFO k                             => [A] t1 holds 3 lease 30000 ttl 29999 held 6 [] bound 3 waiters 0
-          7  gone c3
-          7  c4  INFO k                             => [A] t1 holds 3 lease 30000 ttl 70 held 7 [] bound 0 waiters 0
-        # A renewal after the cut sets the end again.
-          8  c4  RENEW k A PX 100                   => t1
-         78  tick
-         78  c4  INFO k                             => [A] t1 holds 3 lease 100 ttl 30 held 78 [] bound 0 waiters 0
-    ");
-}
-
-#[test]
 fn a_repeat_moves_the_tie() {
     run_both("
           0  c1  ACQUIRE k A PX 100 BIND 50 REQID r => t1
           1  c2  ACQUIRE k A PX 100 BIND 50 REQID r => t1
-          1  c2  INFO k                             => [A] t1 holds 1 lease 100 ttl 99 held 1 [] bound 2 waiters 0
+          1  c2  INFO k                             => [A] t1 holds 1 lease 100 ttl 100 held 1 [] bound 2 waiters 0
           2  gone c1
-          2  c2  INFO k                             => [A] t1 holds 1 lease 100 ttl 98 held 2 [] bound 2 waiters 0
-          3  c2  ACQUIRE k A                        => t1
-          4  c2  RELEASE k A REQID s                => 1
-          5  c3  RELEASE k A REQID s                => 1
-          5  c3  INFO k                             => [A] t1 holds 1 lease 30000 ttl 29998 held 5 [] bound 3 waiters 0
-          6  c4  ACQUIRE k A REQID r                => t1
-          6  c4  INFO k                             => [A] t1 holds 1 lease 30000 ttl 29997 held 6 [] bound 4 waiters 0
-          7  s   ACQUIRE k A REQID r                => t1
-          7  c4  INFO k                             => [A] t1 holds 1 lease 30000 ttl 29996 held 7 [] bound 4 waiters 0
+          2  c2  INFO k                             => [A] t1 holds 1 lease 100 ttl 99 held 2 [] bound 2 waiters 0
+        # A RELEASE moves nothing.
+          3  c2  ACQUIRE k A PX 100 BIND 50 REQID s => t1
+          4  c3  RELEASE k A REQID s                => 1
+          4  c3  INFO k                             => [A] t1 holds 1 lease 100 ttl 99 held 4 [] bound 2 waiters 0
+          5  c4  ACQUIRE k A PX 100 BIND 50 REQID r => t1
+          5  c4  INFO k                             => [A] t1 holds 1 lease 100 ttl 100 held 5 [] bound 4 waiters 0
+          6  s   ACQUIRE k A PX 100 REQID r         => t1
+          6  c4  INFO k                             => [A] t1 holds 1 lease 100 ttl 100 held 6 [] bound 0 waiters 0
     ");
 }
 
 #[test]
-fn the_binding_of_a_waiter_follows_the_grant_and_the_claim() {
+fn the_binding_of_a_waiter_follows_the_grant_and_its_copy() {
     run_both("
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B BLOCK 0 BIND 0         => parked
@@ -82,8 +59,8 @@ fn the_binding_of_a_waiter_follows_the_grant_and_the_claim() {
           2  c2  INFO k                             => [B] t2 holds 1 lease 30000 ttl 30000 held 0 [] bound 2 waiters 0
           3  c3  ACQUIRE k C QUEUE 100 BIND 10      => null
           4  gone c2                                => dlock:notify:C: granted 0 t3 1 C k
-          5  c1  INFO k                             => [C] t3 holds 1 lease 30000 ttl 99 held 1 [] bound 3 waiters 0
-          6  c4  ACQUIRE k C                        => t3
+          5  c1  INFO k                             => [C] t3 holds 1 lease 30000 ttl 29999 held 1 [] bound 3 waiters 0
+          6  c4  ACQUIRE k C BIND 10                => t3
           6  c1  INFO k                             => [C] t3 holds 1 lease 30000 ttl 30000 held 2 [] bound 4 waiters 0
           7  gone c3
           8  gone c4
@@ -92,13 +69,13 @@ fn the_binding_of_a_waiter_follows_the_grant_and_the_claim() {
 }
 
 #[test]
-fn a_bound_fair_entry_without_a_connection_is_bound_to_the_client_that_claims_it() {
+fn a_bound_offer_is_bound_to_the_connection_that_asks_again() {
     run_as("DFAIR", "
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 100 BIND 0       => null
           2  gone c2
-          3  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
-          4  c3  RENEW k B                          => t2
+          3  c1  RELEASE k A                        => 0; dlock:notify:B: offered 0 t2 1 B k
+          4  c3  RENEW k B BIND 0                   => t2
           4  c3  INFO k                             => [B] t2 holds 1 lease 30000 ttl 30000 held 1 [] bound 3 waiters 0
           5  gone c3                                => dlock:notify:B: disconnected 0 t2 1 B k
     ");

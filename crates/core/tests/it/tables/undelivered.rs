@@ -148,13 +148,13 @@ fn an_undelivered_grant_leaves_no_place_if_its_owner_asked_again_or_it_was_moved
 }
 
 #[test]
-fn an_undelivered_grant_of_a_fair_lock_with_queue_waits_to_be_claimed() {
+fn an_undelivered_grant_of_a_fair_lock_with_queue_is_an_offer() {
     run_as("DFAIR", "
           0  held-back
           0  c1  ACQUIRE k A                            => t1
           1  c2  ACQUIRE k B BLOCK 0 QUEUE 100          => parked
           2  c1  RELEASE k A                            => 0; c2 gets t2
-         10  gone c2                                    => dlock:notify:B: granted 0 t2 1 B k
+         10  gone c2                                    => dlock:notify:B: offered 0 t2 1 B k
          10  c3  INFO k                                => [B] t2 holds 1 lease 30000 ttl 100 held 8 [] bound 0 waiters 0
          20  c3  ACQUIRE k B NOREENTRY                  => t2
          21  c3  RELEASE k B                            => 0
@@ -162,30 +162,29 @@ fn an_undelivered_grant_of_a_fair_lock_with_queue_waits_to_be_claimed() {
          30  c1  ACQUIRE k A                            => t3
          31  c2  ACQUIRE k B BLOCK 0 QUEUE 100 BIND 0   => parked
          32  c1  RELEASE k A                            => 0; c2 gets t4
-         40  gone c2                                    => dlock:notify:B: granted 0 t4 1 B k
+         40  gone c2                                    => dlock:notify:B: offered 0 t4 1 B k
          40  c3  INFO k                                => [B] t4 holds 1 lease 30000 ttl 100 held 8 [] bound 0 waiters 0
         141  tick                                       => dlock:notify:B: expired 0 t4 1 B k
     ");
 }
 
 #[test]
-fn of_an_undelivered_grant_that_was_cancelled_nothing_stays() {
+fn of_an_undelivered_grant_that_was_released_nothing_stays() {
     run_both(
         "
           0  held-back
           0  c1  ACQUIRE k A                              => t1
           1  c2  ACQUIRE k B BLOCK 0 QUEUE 100 REQID r    => parked
           2  c1  RELEASE k A                              => 0; c2 gets t2
-        # Granted, and claimed by the blocked call: another connection takes nothing from it.
-          3  c3  CANCEL k B REQID r                       => 0
-          4  c3  CHECK k $t2                              => 1
+          3  c3  RELEASE k B REQID r                      => 0
+          4  c3  CHECK k $t2                              => STALE
           5  gone c2
           6  c3  INFO k                                   => null
           6  c3  ACQUIRE k B QUEUE 100 REQID r            => SPENT
           7  c1  ACQUIRE k A                              => t3
           8  c2  ACQUIRE k B BLOCK 0 QUEUE 100            => parked
           9  c1  RELEASE k A                              => 0; c2 gets t4
-         10  c3  CANCEL k B                               => 0
+         10  c3  RELEASE k B                              => 0
          11  gone c2
          12  c3  INFO k                                   => null
     ",
@@ -193,13 +192,13 @@ fn of_an_undelivered_grant_that_was_cancelled_nothing_stays() {
 }
 
 #[test]
-fn an_undelivered_grant_of_another_request_than_the_cancelled_one_stays() {
+fn an_undelivered_grant_of_another_request_than_the_released_one_stays() {
     run("
           0  held-back
           0  c1  ACQUIRE k A                              => t1
           1  c2  ACQUIRE k B BLOCK 0 QUEUE 100 REQID r    => parked
           2  c1  RELEASE k A                              => 0; c2 gets t2
-          3  c3  CANCEL k B REQID other                   => 0
+          3  c3  RELEASE k B REQID other                  => UNKNOWN
           5  gone c2
           6  c3  INFO k                                   => [] - holds 0 lease 0 ttl 0 held 0 [] bound 0 waiters 1
     ");
@@ -218,4 +217,92 @@ fn what_a_lost_connection_could_not_get_is_not_for_its_other_places() {
           6  c3  INFO k                            => [] - holds 0 lease 0 ttl 0 held 0 [] bound 0 waiters 1
           7  c3  ACQUIRE k D                       => t3
     ");
+}
+
+#[test]
+fn an_undelivered_grant_is_taken_back_by_its_id() {
+    // Its RELEASE came first: what is left belongs to another request.
+    run_both(
+        "
+          0  held-back
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B BLOCK 0 REQID r        => parked
+          2  c1  RELEASE k A                        => 0; c2 gets t2
+          3  c3  ACQUIRE k B REQID s                => t2
+          4  c3  RELEASE k B REQID r                => 1
+          5  gone c2
+          5  c3  CHECK k $t2                        => 1
+          6  c3  RELEASE k B REQID s                => 0
+          7  c3  RELEASE k B REQID r                => 1
+    ",
+    );
+    // It did not: the other request stays.
+    run_both(
+        "
+          0  held-back
+          0  c1  ACQUIRE k A                        => t1
+          1  c2  ACQUIRE k B BLOCK 0 REQID r        => parked
+          2  c1  RELEASE k A                        => 0; c2 gets t2
+          3  c3  ACQUIRE k B REQID s                => t2
+          4  gone c2
+          5  c3  RELEASE k B REQID r                => UNKNOWN
+          6  c3  RELEASE k B REQID s                => 0
+    ",
+    );
+    run("
+          0  held-back
+          0  c1  ACQUIRE l X                        => t1
+          0  c2  ACQUIRE k A REQID r                => t2
+          1  c3  MACQUIRE 2 k l A BLOCK 0 REQID m   => parked
+          2  c1  RELEASE l X                        => 0; c3 gets t2 t3
+          3  c4  MRELEASE 2 k l A REQID m           => 2
+          4  gone c3
+          5  c2  CHECK k $t2                        => 1
+          6  c2  RELEASE k A REQID r                => 0
+    ");
+    // Without an id: its count went by a RELEASE without one.
+    run("
+          0  held-back
+          0  c1  ACQUIRE l X                        => t1
+          0  c2  ACQUIRE k A REQID r                => t2
+          1  c3  MACQUIRE 2 k l A BLOCK 0           => parked
+          2  c1  RELEASE l X                        => 0; c3 gets t2 t3
+          3  c4  RELEASE k A                        => 1
+          4  gone c3
+          5  c2  CHECK k $t2                        => 1
+          6  c2  RELEASE k A REQID r                => 0
+    ");
+}
+
+#[test]
+fn of_an_undelivered_grant_that_was_released_no_place_stays() {
+    run_both(
+        "
+          0  held-back
+          0  c1  ACQUIRE k A                              => t1
+          1  c2  ACQUIRE k B BLOCK 0 QUEUE 100 REQID r    => parked
+          2  c1  RELEASE k A                              => 0; c2 gets t2
+          3  c3  RELEASE k B REQID r                      => 0
+          4  c1  ACQUIRE k C                              => t3
+          5  gone c2
+          5  c1  WAITERS k                                => nobody
+          6  c3  RELEASE k B REQID r                      => 0
+          7  c3  ACQUIRE k B QUEUE 100 REQID r            => SPENT
+    ",
+    );
+    run_as(
+        "DSEM",
+        "
+          0  held-back
+          0  c1  INIT s 1                                 => 1
+          0  c1  ACQUIRE s A                              => p1
+          1  c2  ACQUIRE s B BLOCK 0 REQID r              => parked
+          2  c1  RELEASE s $p1                            => 0; c2 gets p2
+          3  c3  RELEASE s B REQID r                      => 1
+          4  c3  ACQUIRE s C                              => p3
+          5  gone c2
+          6  c3  RELEASE s B REQID r                      => 1
+          6  c3  PERMITS s                                => p3 C 1 29998
+    ",
+    );
 }

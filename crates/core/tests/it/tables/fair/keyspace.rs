@@ -107,8 +107,8 @@ fn a_key_with_nothing_but_places_leaves_them_when_it_moves() {
     run("
           0  c1  ACQUIRE k A                        => t1
           0  c1  ACQUIRE m A                        => t2
-          1  c2  ACQUIRE k B QUEUE 100              => null
-          1  c2  ACQUIRE m B QUEUE 100              => null
+          1  c2  ACQUIRE k B QUEUE 100 PX 100       => null
+          1  c2  ACQUIRE m B QUEUE 100 PX 100       => null
           2  c1  RELEASE m A                        => 0; dlock:notify:B: granted 0 t3 1 B m
         103  tick                                   => dlock:notify:B: expired 0 t3 1 B m
         104  c1  RELEASE k A                        => 0
@@ -203,7 +203,7 @@ fn a_missing_key_that_is_waited_for_is_of_the_family_that_was_asked_for() {
           4  c3  DLOCK.INFO k                       => WRONGTYPE
           5  c3  DLOCK.ACQUIRE l C BLOCK 0          => parked
           6  c4  ACQUIRE l D QUEUE 100              => WRONGTYPE
-          7  c4  CANCEL l C                         => WRONGTYPE
+          7  c4  RELEASE l C                        => WRONGTYPE
           8  c4  WAITERS l                          => WRONGTYPE
         101  tick                                   => c2 gets t1; c3 gets t2
         102  c3  ACQUIRE l C                        => WRONGTYPE
@@ -268,7 +268,7 @@ fn a_restored_lock_rejects_waiters_for_another_family() {
           4  restore k l                            => c2 gets WRONGTYPE
           5  c4  {restored}.ACQUIRE l E {hold} QUEUE 100 => null
           5  c1  {here}.WAITERS l                   => WRONGTYPE
-          6  c3  {here}.CANCEL l C                  => WRONGTYPE
+          6  c3  {here}.RELEASE l C {wait}          => WRONGTYPE
         "
         ));
     }
@@ -285,13 +285,13 @@ fn places_come_and_go_right_after_their_lock_has_moved() {
           1  c2  ACQUIRE f F QUEUE 60000  => null
           1  c3  ACQUIRE f G BLOCK 0      => parked
           2  rename f g                   => dlock:notify:B: granted 0 t2 1 B f
-          2  c2  CANCEL f D               => 1
+          2  c2  RELEASE f D              => null
           2  c4  ACQUIRE f H QUEUE 60000  => null
           2  c2  ACQUIRE f B              => t2
           2  tick
           3  c1  RELEASE g A              => 0
           3  c2  RELEASE f B              => 0; dlock:notify:C: granted 0 t3 1 C f
-          3  c2  CANCEL f C               => 1; dlock:notify:E: granted 0 t4 1 E f
+          3  c2  RELEASE f C              => 0; dlock:notify:E: granted 0 t4 1 E f
           3  tick
         # What is saved has them all, in their order.
           4  restart

@@ -39,7 +39,7 @@ fn queue_counts_instead_of_the_grace_longer_or_shorter() {
          60  c1  WAITERS k                          => C 0 59 250 []; D 0 58 50 []
         111  tick
         111  c1  WAITERS k                          => C 0 110 199 []
-        112  c1  RELEASE k A                        => 0; dlock:notify:C: granted 0 t2 1 C k
+        112  c1  RELEASE k A                        => 0; dlock:notify:C: offered 0 t2 1 C k
         112  c1  INFO k                             => [C] t2 holds 1 lease 30000 ttl 198 held 0 [] bound 0 waiters 0
     ");
 }
@@ -78,7 +78,7 @@ fn a_poll_without_block_or_queue_leaves_an_absent_place_alone() {
          50  c4  ACQUIRE k B                        => null
          50  m4  ACQUIRE k B BLOCK 100              => null
          50  c1  WAITERS k                          => B 0 49 60 []
-         60  c1  RELEASE k A                        => 0; ch: granted 0 t2 1 B k
+         60  c1  RELEASE k A                        => 0; ch: offered 0 t2 1 B k
          61  c4  ACQUIRE k B                        => t2
          61  c1  INFO k                             => [B] t2 holds 1 lease 30000 ttl 30000 held 1 [] bound 0 waiters 0
     ");
@@ -92,7 +92,7 @@ fn an_entry_without_a_connection_blocks_the_lock_for_the_rest_of_its_grace() {
           1  c2  ACQUIRE k B BLOCK 0 PX 1000 NOTIFY ch      => parked
           2  c3  ACQUIRE k C BLOCK 0                        => parked
          10  gone c2
-         60  c1  RELEASE k A                                => 0; ch: granted 0 t2 1 B k
+         60  c1  RELEASE k A                                => 0; ch: offered 0 t2 1 B k
          60  c1  INFO k                                  => [B] t2 holds 1 lease 1000 ttl 50 held 0 [] bound 0 waiters 1
          60  c1  POSITION k B                               => 0
         109  tick
@@ -101,7 +101,7 @@ fn an_entry_without_a_connection_blocks_the_lock_for_the_rest_of_its_grace() {
         # Claimed in time, it is a hold like any other.
         120  c4  ACQUIRE k D BLOCK 0 PX 1000 NOTIFY ch      => parked
         130  gone c4
-        140  c3  RELEASE k C                                => 0; ch: granted 0 t4 1 D k
+        140  c3  RELEASE k C                                => 0; ch: offered 0 t4 1 D k
         200  c5  ACQUIRE k D NOREENTRY                      => t4
         201  c5  ACQUIRE k D NOREENTRY                      => REENTRY
         240  tick
@@ -124,7 +124,7 @@ fn a_place_without_queue_and_notify_sends_no_messages() {
          61  c2  ACQUIRE k B BLOCK 0                => parked
          62  gone c2
          63  c1  RELEASE k A                        => 0
-         63  c9  CANCEL k B                         => 1
+         63  c9  RELEASE k B                        => 0
          64  c1  INFO k                             => null
     ");
 }
@@ -175,13 +175,13 @@ fn a_waiter_without_queue_leaves_when_it_timed_out_or_was_unblocked() {
           6  c7  ACQUIRE k G BLOCK 0                => parked
          52  tick                                   => c2 gets null
          53  c9  UNBLOCK 3                          => 1; c3 gets null
-         54  c9  UNBLOCK 4 ERROR                    => 1; c4 gets UNBLOCKED
+         54  c9  UNBLOCK 4 ERROR                    => 1; c4 gets STOPPED
          55  abandoned c6
          56  withdraw c7
          57  c9  WAITERS k                          => E 5 53 7 []
          66  tick                                   => c5 gets null
          67  c9  WAITERS k                          => E 5 63 - []
-         68  c9  CANCEL k E                         => 1
+         68  c9  RELEASE k E                        => null
          69  c9  WAITERS k                          => nobody
     ");
 }
@@ -196,7 +196,7 @@ fn a_retry_after_a_lost_connection_gets_the_grant_once() {
          20  c1  RELEASE k A                                => 0
          30  c3  ACQUIRE k B BLOCK 0 REQID r BIND 0         => t2
          31  c3  ACQUIRE k B BLOCK 0 REQID r BIND 0         => t2
-         31  c3  INFO k                             => [B] t2 holds 1 lease 30000 ttl 29999 held 11 [] bound 3 waiters 0
+         31  c3  INFO k                             => [B] t2 holds 1 lease 30000 ttl 30000 held 11 [] bound 3 waiters 0
          32  gone c3
          32  c1  INFO k                                     => null
     ");

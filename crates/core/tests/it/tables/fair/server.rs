@@ -41,7 +41,7 @@ fn a_failover_without_an_alarm_is_seen_by_the_next_call() {
          20  c3  WAITERS k                          => B 0 19 100 []; C 3 18 - []
          # The lease counts in full from the promotion.
          39  c3  CHECK k $t1                        => 1
-         41  tick                                   => ch: granted 0 t2 1 B k
+         41  tick                                   => ch: offered 0 t2 1 B k
         121  tick                                   => c3 gets t3; ch: expired 0 t2 1 B k
     ");
 }
@@ -62,9 +62,9 @@ fn a_queue_survives_a_restart() {
          51  c1  WAITERS k                          => B 0 50 99 [b]; C 0 49 49 []; D 0 48 99 []
          90  c4  ACQUIRE k D BLOCK 0                => parked
         101  tick
-        110  c1  RELEASE k A                        => 0; ch: granted 0 t2 1 B [r] k
+        110  c1  RELEASE k A                        => 0; ch: offered 0 t2 1 B [r] k
         110  c1  INFO k                             => [B] t2 holds 1 lease 700 ttl 40 held 0 [b] bound 0 waiters 1
-        120  c2  ACQUIRE k B BLOCK 0 REQID r        => t2
+        120  c2  ACQUIRE k B BLOCK 0 REQID r BIND 60 => t2
         120  c1  INFO k                            => [B] t2 holds 1 lease 30000 ttl 30000 held 10 [b] bound 2 waiters 1
         121  c2  ACQUIRE k B BLOCK 0 REQID r        => t2
         122  c2  RELEASE k B                        => 0; c4 gets t3
@@ -113,7 +113,7 @@ fn graces_run_from_the_end_of_a_quarantine() {
          22  c4  ACQUIRE k D                        => QUARANTINE
          23  c2  ACQUIRE k B BLOCK 0                => parked
         211  tick                                   => c2 gets t2
-        212  c2  RELEASE k B                        => 0; dlock:notify:C: granted 0 t3 1 C k
+        212  c2  RELEASE k B                        => 0; dlock:notify:C: offered 0 t3 1 C k
         261  tick                                   => dlock:notify:C: expired 0 t3 1 C k
         "
         ));

@@ -3,7 +3,7 @@
 use super::run;
 
 #[test]
-fn an_undelivered_grant_stays_unclaimed_for_the_grace() {
+fn an_undelivered_grant_is_an_offer_for_the_grace() {
     run("
           0  set grace 100
           0  held-back
@@ -32,7 +32,7 @@ fn with_queue_it_stays_for_queue_and_tells_of_it() {
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B BLOCK 0 QUEUE 40       => parked
           3  c1  RELEASE k A                        => 0; c2 gets t2
-         10  gone c2                                => dlock:notify:B: granted 0 t2 1 B k
+         10  gone c2                                => dlock:notify:B: offered 0 t2 1 B k
          10  c1  INFO k                             => [B] t2 holds 1 lease 30000 ttl 40 held 7 [] bound 0 waiters 0
          51  tick                                   => dlock:notify:B: expired 0 t2 1 B k
     ");
@@ -48,7 +48,7 @@ fn a_grant_that_the_owner_was_answered_for_elsewhere_stays_whole() {
           2  c1  RELEASE k A                        => 0; c2 gets t2
           3  c3  ACQUIRE k B REQID r                => t2
           4  gone c2
-          5  c3  INFO k                             => [B] t2 holds 1 lease 30000 ttl 29997 held 3 [] bound 0 waiters 0
+          5  c3  INFO k                             => [B] t2 holds 1 lease 30000 ttl 29998 held 3 [] bound 0 waiters 0
           6  c3  RELEASE k B                        => 0
          # A re-entry elsewhere: only the undelivered count is undone.
          10  c1  ACQUIRE k A                        => t3
@@ -84,7 +84,7 @@ fn an_unclaimed_grant_is_recognised_where_it_went() {
 }
 
 #[test]
-fn nothing_closes_after_an_unclaimed_grant() {
+fn lock_delay_follows_an_offer_that_expired() {
     run("
           0  set grace 100
           0  set lock-delay 1000
@@ -95,8 +95,10 @@ fn nothing_closes_after_an_unclaimed_grant() {
           3  c1  RELEASE k A                        => 0; c2 gets t2
          10  gone c2
          10  c1  INFO k                             => [B] t2 holds 1 lease 30000 ttl 100 held 7 [] bound 0 waiters 1
-        111  tick                                   => c3 gets t3
-        112  c9  BREAK k                            => 1
-        113  c1  INFO k                             => [] - holds 0 lease 0 ttl 999 held 0 [] bound 0 waiters 0
+        111  tick
+        112  c9  BREAK k                            => 0
+        113  c1  INFO k                             => [] - holds 0 lease 0 ttl 998 held 0 [] bound 0 waiters 1
+       1111  tick
+       1112  tick                                   => c3 gets t3
     ");
 }

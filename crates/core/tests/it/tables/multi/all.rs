@@ -282,15 +282,15 @@ fn a_hung_place_is_passed_over() {
     run("
           0  c1  ACQUIRE k X                     => t1
           0  c1  ACQUIRE l X                     => t2
-          1  c2  ACQUIRE k B QUEUE 50            => null
-          1  c2  ACQUIRE l B QUEUE 900           => null
+          1  c2  ACQUIRE k B QUEUE 50 PX 50      => null
+          1  c2  ACQUIRE l B QUEUE 900 PX 900    => null
           2  c3  MACQUIRE 2 l m A BLOCK 0        => parked
           3  c1  RELEASE k X                     => 0; dlock:notify:B: granted 0 t3 1 B k
          54  tick                                => dlock:notify:B: expired 0 t3 1 B k
          55  c1  RELEASE l X                     => 0; c3 gets t4 t5
         # And it is first again when its turn comes back.
          56  c4  MACQUIRE 2 l n C BLOCK 0        => parked
-         57  c2  CANCEL z B                      => 0
+         57  c2  RELEASE z B                     => NOTHELD
          58  c3  RELEASE l A                     => 0; dlock:notify:B: granted 0 t6 1 B l
          59  c2  RELEASE l B                     => 0; c4 gets t7 t8
     ");

@@ -41,18 +41,18 @@ fn a_key_that_the_owner_holds_is_entered_again() {
           1  c1  INFO m                          => [A] t2 holds 2 lease 30000 ttl 30000 held 1 [] bound 0 waiters 0
         # But before that the one that has seen the request.
           2  c1  ANYACQUIRE 3 k m l A REQID r    => l t1
-          2  c1  INFO l                          => [A] t1 holds 1 lease 100 ttl 98 held 2 [] bound 0 waiters 0
+          2  c1  INFO l                          => [A] t1 holds 1 lease 30000 ttl 30000 held 2 [] bound 0 waiters 0
           3  c1  ANYACQUIRE 3 k m l A REQID q BLOCK 0 => m t2
           4  c1  ANYACQUIRE 3 l m k A REQID q    => m t2
-          4  c1  INFO m                          => [A] t2 holds 3 lease 30000 ttl 29999 held 4 [] bound 0 waiters 0
+          4  c1  INFO m                          => [A] t2 holds 3 lease 30000 ttl 30000 held 4 [] bound 0 waiters 0
     ");
 }
 
 #[test]
-fn it_claims_a_grant_that_waits_for_its_owner() {
+fn it_takes_over_a_grant_to_a_place_without_an_id() {
     run("
           0  c1  ACQUIRE k X                     => t1
-          1  c2  ACQUIRE k A QUEUE 100           => null
+          1  c2  ACQUIRE k A QUEUE 100 PX 100    => null
           2  c1  RELEASE k X                     => 0; dlock:notify:A: granted 0 t2 1 A k
           3  c3  ANYACQUIRE 2 l k A PX 700       => k t2
           3  c3  INFO k                          => [A] t2 holds 1 lease 700 ttl 700 held 1 [] bound 0 waiters 0

@@ -48,16 +48,16 @@ fn a_connection_that_goes_leaves_all_queues() {
 }
 
 #[test]
-fn cancel_at_any_key_ends_the_whole_call() {
+fn release_at_any_key_ends_the_whole_call() {
     run("
           0  c1  ACQUIRE m X                     => t1
           1  c2  MACQUIRE 3 k l m A BLOCK 0      => parked
           2  c3  ACQUIRE k B BLOCK 0             => parked
-          3  c9  CANCEL l A                      => 1; c2 gets null
+          3  c9  RELEASE l A                     => null; c2 gets null
           3  tick                                => c3 gets t2
-          4  c9  CANCEL m A                      => 0
+          4  c9  RELEASE m A                     => NOTHELD
           5  c2  ANYACQUIRE 2 k m A BLOCK 0      => parked
-          6  c9  CANCEL m A                      => 1; c2 gets null
+          6  c9  RELEASE m A                     => null; c2 gets null
           6  c9  WAITERS k                       => nobody
     ");
 }
@@ -70,9 +70,9 @@ fn unblock_ends_the_whole_call() {
           2  c3  ACQUIRE k B BLOCK 0             => parked
           3  c9  UNBLOCK 2                       => 1; c2 gets null; c3 gets t2
           4  c2  MACQUIRE 2 l m A BLOCK 0        => parked
-          5  c9  UNBLOCK 2 ERROR                 => 1; c2 gets UNBLOCKED
+          5  c9  UNBLOCK 2 ERROR                 => 1; c2 gets STOPPED
           6  c2  ANYACQUIRE 1 m A BLOCK 0        => parked
-          7  c9  UNBLOCK 2 ERROR                 => 1; c2 gets UNBLOCKED
+          7  c9  UNBLOCK 2 ERROR                 => 1; c2 gets STOPPED
           8  c9  WAITERS m                       => nobody
     ");
 }

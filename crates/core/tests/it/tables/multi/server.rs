@@ -10,8 +10,8 @@ fn a_failover_ends_the_wait_and_keeps_the_holds() {
           1  c2  MACQUIRE 2 k l A BLOCK 0        => parked
           2  c3  ANYACQUIRE 2 k l B BLOCK 0      => parked
         100  failover                            => c2 gets MOVING; c3 gets MOVING
-        101  c1  MACQUIRE 2 y z A REQID r        => t2 t3
-        101  c1  INFO y                          => [A] t2 holds 1 lease 900 ttl 899 held 101 [] bound 0 waiters 0
+        101  c1  MACQUIRE 2 y z A REQID r PX 900 => t2 t3
+        101  c1  INFO y                          => [A] t2 holds 1 lease 900 ttl 900 held 101 [] bound 0 waiters 0
         102  c2  MACQUIRE 2 k l A                => null
         102  c2  MACQUIRE 2 m l A                => t4 t5
     ");

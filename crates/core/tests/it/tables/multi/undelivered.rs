@@ -67,7 +67,7 @@ fn a_repeat_covers_the_keys_it_names() {
           2  c1  RELEASE k X                     => 0; c2 gets t2 t3
           3  c3  ACQUIRE k A REQID r             => t2
           4  gone c2
-          4  c3  INFO k                          => [A] t2 holds 1 lease 30000 ttl 29998 held 2 [] bound 0 waiters 0
+          4  c3  INFO k                          => [A] t2 holds 1 lease 30000 ttl 29999 held 2 [] bound 0 waiters 0
           4  c3  INFO l                          => null
     ");
 }
@@ -139,9 +139,9 @@ fn an_undelivered_re_entry_is_taken_back_when_it_is_the_last_that_is_left() {
           0  held-back
           0  c1  ACQUIRE b X                         => t1
           0  c2  ACQUIRE a o REQID r                 => t2
-          1  c3  MACQUIRE 2 a b o BLOCK 0            => parked
+          1  c3  MACQUIRE 2 a b o BLOCK 0 REQID m    => parked
           2  c1  RELEASE b X                         => 0; c3 gets t2 t3
-          2  c2  RELEASE a o                         => 1
+          2  c2  RELEASE a o REQID r                 => 1
           2  gone c3
           2  c4  INFO a                              => null
           2  c4  INFO b                              => null

@@ -29,7 +29,7 @@ fn a_reader_waits_for_the_writer_in_front_of_it_and_so_for_the_readers() {
           2  c1  DLOCK.ACQUIRE l A BLOCK 0          => parked
         # C would wait for B, who waits for A, who waits for C.
           3  c3  ACQUIRE k C READ BLOCK 0           => DEADLOCK
-          4  c9  CANCEL k B                         => 1; c2 gets null
+          4  c9  RELEASE k B WRITE                  => null; c2 gets null
           5  c3  ACQUIRE k C READ BLOCK 0           => t3
     ");
 }
@@ -71,11 +71,11 @@ fn a_place_whose_owner_came_to_hold_by_rename_waits_for_those_in_front() {
           0  c9  DLOCK.ACQUIRE k X                  => t4
           1  c3  DLOCK.ACQUIRE k C QUEUE 1000       => null
           1  c3  DLOCK.ACQUIRE m C QUEUE 1000       => null
-          2  c1  DLOCK.ACQUIRE k A QUEUE 1000       => null
+          2  c1  DLOCK.ACQUIRE k A QUEUE 1000 REQID w => null
           3  rename l k                             =>
         # A stands behind C, who waits for B.
           4  c2  DLOCK.ACQUIRE n B BLOCK 0          => DEADLOCK
-          5  c9  DLOCK.CANCEL k A                   => 1
+          5  c9  DLOCK.RELEASE k A REQID w          => null
           6  c2  DLOCK.ACQUIRE n B BLOCK 0          => parked
     ");
 }

@@ -82,7 +82,7 @@ fn a_place_waits_for_a_hold_of_its_owner_that_moved_to_its_key() {
           3  rename k l
           4  c2  POSITION l A                       => 1
           5  c2  ACQUIRE l A READ                   => t1
-          6  c2  RELEASE l A READ ALL               => 0; c1 gets t3; c3 gets t4
+          6  c2  RELEASE l A READ ALL               => 0; c1 gets null; c3 gets t3
     ");
     // To write.
     run("
@@ -129,7 +129,7 @@ fn a_restored_key_has_its_holds() {
           0  c2  ACQUIRE k B READ PX 500            => t2
          10  restore k l
          10  c1  INFO l                             => READ [-] [A t1 1 990, B t2 1 490] waiters 0
-         11  c1  ACQUIRE l A READ REQID r           => t1
+         11  c1  ACQUIRE l A READ REQID r PX 900    => t1
         501  tick
         501  c1  INFO l                             => READ [-] [A t1 1 499] waiters 0
     ");

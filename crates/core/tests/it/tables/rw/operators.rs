@@ -1,4 +1,4 @@
-//! BREAK, CANCEL, UNBLOCK.
+//! BREAK, RELEASE of a wait, UNBLOCK.
 
 use super::run;
 
@@ -23,19 +23,19 @@ fn break_ends_all_holds_or_those_of_one_owner() {
 }
 
 #[test]
-fn cancel_leaves_the_queue_or_gives_unclaimed_grants_back() {
+fn release_leaves_the_queue_or_gives_back() {
     run("
           0  c1  ACQUIRE k A READ                   => t1
           1  c2  ACQUIRE k B WRITE BLOCK 0          => parked
           2  c3  ACQUIRE k C READ QUEUE 50          => null
           3  c4  ACQUIRE k D WRITE QUEUE 50         => null
-          4  c9  CANCEL k A                         => 0
-          5  c9  CANCEL k B                         => 1; c2 gets null; dlock:notify:C: granted 0 t2 1 C k
-          6  c9  CANCEL k C                         => 1
-          7  c9  CANCEL k C                         => 0
+          4  c9  RELEASE k A WRITE                  => NOTHELD
+          5  c9  RELEASE k B WRITE                  => null; c2 gets null; dlock:notify:C: granted 0 t2 1 C k
+          6  c9  RELEASE k C READ                   => 0
+          7  c9  RELEASE k C READ                   => NOTHELD
           8  c1  RELEASE k A READ                   => 0; dlock:notify:D: granted 0 t3 1 D k
           9  c5  ACQUIRE k E READ BLOCK 0           => parked
-         10  c9  CANCEL k D                         => 1; c5 gets t4
+         10  c9  RELEASE k D WRITE                  => 0; c5 gets t4
     ");
 }
 

@@ -1,16 +1,16 @@
-//! QUEUE entries and their grants, which must be claimed in the same mode.
+//! QUEUE entries and their grants, each in its own mode.
 
 use super::run;
 
 #[test]
-fn a_grant_is_claimed_in_its_own_mode() {
+fn a_grant_is_taken_over_in_its_own_mode() {
     run("
           0  c1  ACQUIRE k A WRITE                  => t1
           1  c2  ACQUIRE k B READ QUEUE 100         => null
           2  c3  ACQUIRE k C READ QUEUE 100 PX 500  => null
           3  c1  RELEASE k A WRITE          => 0; dlock:notify:B: granted 0 t2 1 B k; dlock:notify:C: granted 0 t3 1 C k
           4  c2  ACQUIRE k B WRITE                  => null
-          4  c2  INFO k                             => READ [-] [B t2 1 99, C t3 1 99] waiters 0
+          4  c2  INFO k                             => READ [-] [B t2 1 29999, C t3 1 499] waiters 0
           5  c2  ACQUIRE k B READ                   => t2
           5  c3  RENEW k C READ                     => t3
           5  c2  INFO k                             => READ [-] [B t2 1 30000, C t3 1 500] waiters 0
@@ -25,13 +25,13 @@ fn a_grant_is_claimed_in_its_own_mode() {
 fn each_grant_lapses_on_its_own() {
     run("
           0  c1  ACQUIRE k A WRITE                  => t1
-          1  c2  ACQUIRE k B READ QUEUE 50          => null
-          2  c3  ACQUIRE k C READ QUEUE 100         => null
-          2  c4  ACQUIRE k D READ QUEUE 100         => null
+          1  c2  ACQUIRE k B READ QUEUE 50 PX 50    => null
+          2  c3  ACQUIRE k C READ QUEUE 100 PX 100  => null
+          2  c4  ACQUIRE k D READ QUEUE 100 PX 100  => null
           3  c5  ACQUIRE k E WRITE BLOCK 0          => parked
           4  c1  RELEASE k A WRITE => 0; dlock:notify:B: granted 0 t2 1 B k; dlock:notify:C: granted 0 t3 1 C k; dlock:notify:D: granted 0 t4 1 D k
          55  tick                                   => dlock:notify:B: expired 0 t2 1 B k
-         60  c3  CANCEL k C                         => 1
+         60  c3  RELEASE k C READ                   => 0
         105  tick                                   => c5 gets t5; dlock:notify:D: expired 0 t4 1 D k
     ");
 }
@@ -41,8 +41,8 @@ fn a_hung_connection_is_passed_over_by_readers_and_writers() {
     run("
           0  c1  ACQUIRE k A READ                   => t1
           0  c1  ACQUIRE l A WRITE                  => t2
-          1  c2  ACQUIRE l B READ QUEUE 50          => null
-          2  c2  ACQUIRE k B WRITE QUEUE 50         => null
+          1  c2  ACQUIRE l B READ QUEUE 50 PX 50    => null
+          2  c2  ACQUIRE k B WRITE QUEUE 50 PX 50   => null
           3  c3  ACQUIRE k C READ BLOCK 0           => parked
           4  c1  RELEASE l A WRITE                  => 0; dlock:notify:B: granted 0 t3 1 B l
          # The writer in front counts no more: the reader behind it goes in.
@@ -140,13 +140,13 @@ fn block_with_queue_keeps_the_place_when_it_times_out() {
 fn an_unclaimed_read_hold_keeps_writers_out_and_lets_readers_in() {
     run("
           0  c1  ACQUIRE k A WRITE                  => t1
-          1  c2  ACQUIRE k B READ QUEUE 50          => null
+          1  c2  ACQUIRE k B READ QUEUE 50 PX 50    => null
           2  c1  RELEASE k A WRITE                  => 0; dlock:notify:B: granted 0 t2 1 B k
           3  c3  ACQUIRE k C WRITE                  => null
           4  c4  ACQUIRE k D READ                   => t3
           5  c4  ACQUIRE k D WRITE BLOCK 0          => parked
         # It counts as reading, also for who asks to write.
-          6  c2  ACQUIRE k B WRITE QUEUE 50         => DEADLOCK
+          6  c2  ACQUIRE k B WRITE QUEUE 50 PX 50   => DEADLOCK
          53  tick                                   => c4 gets t4; dlock:notify:B: expired 0 t2 1 B k
     ");
 }

@@ -31,7 +31,7 @@ fn a_grant_known_elsewhere_stays_and_an_unknown_count_is_undone() {
           4  c5  ACQUIRE k C READ                   => t3
           5  gone c2
           5  gone c3
-          6  c1  INFO k                             => READ [-] [B t2 1 29997, C t3 1 29998] waiters 0
+          6  c1  INFO k                             => READ [-] [B t2 1 29998, C t3 1 29998] waiters 0
     ");
 }
 

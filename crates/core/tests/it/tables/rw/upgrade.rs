@@ -174,8 +174,11 @@ fn a_late_alarm_refuses_no_call_for_an_upgrader_whose_read_hold_expired() {
 
 #[test]
 fn an_upgrade_that_is_given_up_leaves_the_read_hold_alone() {
-    for end in ["gone c1", "c9  CANCEL k A => 1; c1 gets null", "c9  UNBLOCK 1 => 1; c1 gets null"]
-    {
+    for end in [
+        "gone c1",
+        "c9  RELEASE k A WRITE => null; c1 gets null",
+        "c9  UNBLOCK 1 => 1; c1 gets null",
+    ] {
         run(&format!(
             "
           0  c1  ACQUIRE k A READ           => t1
@@ -200,10 +203,10 @@ fn an_upgrade_may_wait_in_a_queue_place() {
           2  c1  ACQUIRE k A WRITE QUEUE 100 => null
           3  c2  ACQUIRE k B WRITE BLOCK 9   => DEADLOCK
           4  c2  RELEASE k B READ            => 0; dlock:notify:A: granted 0 t3 1 A k
-          5  c4  INFO k                      => WRITE [A t3 1 99] [A t1 1 29995] waiters 1
-         # Only WRITE claims it: READ is another hold.
+          5  c4  INFO k                      => WRITE [A t3 1 29999] [A t1 1 29995] waiters 1
+         # Only WRITE takes it over: READ is another hold.
           6  c1  ACQUIRE k A READ            => t1
-          6  c4  INFO k                      => WRITE [A t3 1 98] [A t1 2 30000] waiters 1
+          6  c4  INFO k                      => WRITE [A t3 1 29998] [A t1 2 30000] waiters 1
           7  c1  ACQUIRE k A WRITE           => t3
           7  c4  INFO k                      => WRITE [A t3 1 30000] [A t1 2 29999] waiters 1
           8  c1  RELEASE k A WRITE           => 0
@@ -235,7 +238,7 @@ fn a_waiting_writer_that_has_come_to_read_asks_again_in_front() {
           3  c3  ACQUIRE l C READ           => t3
          # B is first, and waits for those who read now; A is one of them.
           4  c4  ACQUIRE k D WRITE BLOCK 0  => parked
-          5  c9  CANCEL k A                 => 1
+          5  c9  RELEASE k A WRITE          => null
           6  c1  ACQUIRE k A WRITE QUEUE 50 => null
           7  rename l k                     => 
           8  c5  WAITERS k                  => B 2 6 - []; D 4 4 - []; A 1 2 - []

@@ -30,25 +30,24 @@ fn a_semaphore_is_made_once_and_gives_its_permits_out() {
 #[test]
 fn a_copy_of_a_release_says_whether_the_first_found_the_permit() {
     run("
-          0  c1  ACQUIRE s A LIMIT 3       => p1
-          1  c1  ACQUIRE s A LIMIT 3       => p2
-          2  c1  RELEASE s $p1 REQID r1    => 2
-          3  c1  RELEASE s $p1 REQID r1    => 2
-        # An id stands for a request about one permit.
-          4  c1  RELEASE s $p2 REQID r1    => 3
+          0  c1  ACQUIRE s A LIMIT 3 REQID r1 => p1
+          1  c1  ACQUIRE s A LIMIT 3 REQID r2 => p2
+          2  c1  RELEASE s A REQID r1      => 2
+          3  c1  RELEASE s A REQID r1      => 2
+          4  c1  RELEASE s A REQID r2      => 3
         # The semaphore is gone with its last permit.
-          5  c2  RELEASE s $p2 REQID r1    => 3
+          5  c2  RELEASE s A REQID r2      => 3
           5  c2  INFO s                    => null
-          6  c1  ACQUIRE s A LIMIT 3       => p3
+          6  c1  ACQUIRE s A LIMIT 3 REQID r3 => p3
           7  c9  BREAK s $p3               => 1
-          8  c1  RELEASE s $p3 REQID r2    => NOTHELD
-          9  c1  RELEASE s $p3 REQID r2    => SPENT
+          8  c1  RELEASE s A REQID r3      => LOST broken
+          9  c1  RELEASE s A REQID r3      => LOST broken
          10  failover
-         11  c1  RELEASE s $p1 REQID r1    => 2
-         12  c1  RELEASE s $p3 REQID r2    => SPENT
+         11  c1  RELEASE s A REQID r1      => 2
+         12  c1  RELEASE s A REQID r3      => LOST broken
          13  restart
          14  tick
-         15  c1  RELEASE s $p1 REQID r1    => NOTHELD
+         15  c1  RELEASE s A REQID r1      => UNKNOWN
     ");
 }
 
@@ -60,7 +59,7 @@ fn a_missing_key_has_no_permits() {
           0  c1  RELEASE s $p1             => NOTHELD
           0  c1  RENEW s $p1               => NOTHELD
           0  c1  BREAK s $p1               => 0
-          0  c1  CANCEL s A                => 0
+          0  c1  RELEASE s A ALL           => NOTHELD
           0  c1  GIVE s                    => ERR
           0  c1  DRAIN s                   => ERR
           0  c1  RESIZE s 3                => ERR
@@ -125,7 +124,7 @@ fn a_permit_ends_with_its_lease_and_returns_by_itself() {
 }
 
 #[test]
-fn a_renewal_sets_a_new_end_of_one_permit() {
+fn a_renewal_extends_one_permit_and_never_shortens_it() {
     run("
           0  c1  INIT s 2                  => 1
           0  c1  ACQUIRE s A PX 100        => p1
@@ -134,12 +133,12 @@ fn a_renewal_sets_a_new_end_of_one_permit() {
          50  c2  PERMITS s                 => p1 A 1 100; p2 A 1 50
          60  c2  RENEW s $p1 PX 1000       => 1
          61  c2  RENEW s $p2 PX 10         => 1
-         61  c2  PERMITS s                 => p1 A 1 999; p2 A 1 10
-         72  tick
-         72  c2  PERMITS s                 => p1 A 1 988
-         73  c2  RENEW s $p2               => NOTHELD
-         74  c2  RELEASE s $p1             => 2
-         75  c2  RENEW s $p1               => NOTHELD
+         61  c2  PERMITS s                 => p1 A 1 999; p2 A 1 39
+        101  tick
+        101  c2  PERMITS s                 => p1 A 1 959
+        102  c2  RENEW s $p2               => NOTHELD
+        103  c2  RELEASE s $p1             => 2
+        104  c2  RENEW s $p1               => NOTHELD
     ");
 }
 
@@ -160,7 +159,7 @@ fn a_repeat_gets_the_same_permit_and_counts_nothing() {
           2  c2  ACQUIRE s A REQID r PX 900 => p1
           2  c2  ACQUIRE s A REQID r BLOCK 0 => p1
           2  c2  INFO s                    => capacity 5 available 4 leased 1 taken 0 waiters 0
-          2  c2  PERMITS s                 => p1 A 1 99
+          2  c2  PERMITS s                 => p1 A 1 30000
         # Another request, or another owner: another permit.
           3  c2  ACQUIRE s A REQID q       => p4
           4  c2  ACQUIRE s B REQID r       => p5
@@ -192,7 +191,7 @@ fn a_retry_of_a_wait_gets_its_permit() {
           0  c1  INIT s 1                      => 1
           0  c1  ACQUIRE s A                   => p1
           1  c2  ACQUIRE s B BLOCK 0 REQID r   => parked
-          2  c3  ACQUIRE s B BLOCK 0 REQID r   => parked; c2 gets REPLACED
+          2  c3  ACQUIRE s B BLOCK 0 REQID r   => parked; c2 gets null
           3  c1  RELEASE s $p1                 => 0; c3 gets p3
           4  c4  ACQUIRE s B BLOCK 0 REQID r   => p3
           5  c4  RELEASE s $p3                 => 1
@@ -223,7 +222,7 @@ fn what_a_script_cannot_do_changes_nothing() {
           4  s   RENEW s $p3 BIND 0        => ERR
           5  m1  RENEW s $p3 BIND 0        => 1
           6  gone c1
-          6  s   PERMITS s
+          6  s   PERMITS s  => p3 A 1 29999
     ");
 }
 

@@ -3,7 +3,7 @@
 use super::run;
 
 #[test]
-fn a_queue_place_gets_a_permit_that_must_be_claimed() {
+fn a_queue_place_gets_a_permit_that_lasts_its_lease() {
     run("
           0  c1  INIT s 3                        => 1
           0  c1  ACQUIRE s A COUNT 3             => p1
@@ -11,19 +11,19 @@ fn a_queue_place_gets_a_permit_that_must_be_claimed() {
           1  c2  WAITERS s                       => B 2 0 - []
           2  c1  RELEASE s $p1                   => 1; dlock:notify:B: granted 0 p2 1 B s
           2  c2  POSITION s B                    => 0
-          3  c2  PERMITS s                       => p2 B 2 99
+          3  c2  PERMITS s                       => p2 B 2 999
         # Another COUNT is another request.
           4  c2  ACQUIRE s B                     => p3
-          4  c2  PERMITS s                       => p2 B 2 98; p3 B 1 30000
+          4  c2  PERMITS s                       => p2 B 2 998; p3 B 1 30000
          50  c3  ACQUIRE s B COUNT 2 PX 500      => p2
-         50  c3  PERMITS s                       => p2 B 2 500; p3 B 1 29954
+         50  c3  PERMITS s                       => p2 B 2 952; p3 B 1 29954
          51  c3  ACQUIRE s B COUNT 2             => null
          52  c3  RELEASE s $p2                   => 2
     ");
 }
 
 #[test]
-fn a_renewal_claims_and_a_release_gives_back() {
+fn a_renewal_reaches_a_grant_to_a_place_and_a_release_gives_it_back() {
     run("
           0  c1  INIT s 2                        => 1
           0  c1  ACQUIRE s A COUNT 2             => p1
@@ -31,14 +31,14 @@ fn a_renewal_claims_and_a_release_gives_back() {
           1  c3  ACQUIRE s C QUEUE 100           => null
           2  c1  RELEASE s $p1              => 0; dlock:notify:B: granted 0 p2 1 B s; dlock:notify:C: granted 0 p3 1 C s
           3  c2  RENEW s $p2                     => 1
-          3  c2  PERMITS s                       => p2 B 1 1000; p3 C 1 99
+          3  c2  PERMITS s                       => p2 B 1 1000; p3 C 1 29999
           4  c2  ACQUIRE s B                     => null
           5  c3  RELEASE s $p3                   => 1
     ");
 }
 
 #[test]
-fn a_poll_with_the_same_id_claims_and_counts_nothing() {
+fn a_poll_with_the_same_id_counts_nothing() {
     run("
           0  c1  INIT s 1                        => 1
           0  c1  ACQUIRE s A                     => p1
@@ -47,21 +47,21 @@ fn a_poll_with_the_same_id_claims_and_counts_nothing() {
           3  c1  RELEASE s $p1                   => 0; dlock:notify:B: granted 0 p3 1 B [r] s
           4  c2  ACQUIRE s B QUEUE 100 REQID r   => p3
           5  c2  ACQUIRE s B QUEUE 100 REQID r   => p3
-          5  c2  PERMITS s                       => p3 B 1 29999
+          5  c2  PERMITS s                       => p3 B 1 30000
         104  tick
         105  c2  RELEASE s $p3                   => 1
     ");
 }
 
 #[test]
-fn an_unclaimed_permit_lapses_and_the_hung_connection_is_passed_over() {
+fn a_permit_that_no_request_reached_expires_and_its_connection_is_passed_over() {
     run("
           0  c1  INIT s 1                        => 1
           0  c1  INIT t 1                        => 1
           0  c1  ACQUIRE s A                     => p1
           0  c1  ACQUIRE t A                     => p2
-          1  c2  ACQUIRE s B QUEUE 100           => null
-          1  c2  ACQUIRE t B QUEUE 1000          => null
+          1  c2  ACQUIRE s B QUEUE 100 PX 100    => null
+          1  c2  ACQUIRE t B QUEUE 1000 PX 1000  => null
           2  c3  ACQUIRE t C BLOCK 0             => parked
           3  c1  RELEASE s $p1                   => 0; dlock:notify:B: granted 0 p3 1 B s
         104  tick                                => dlock:notify:B: expired 0 p3 1 B s
@@ -82,8 +82,8 @@ fn a_hung_wide_place_does_not_hold_up_those_behind_it() {
           0  c1  INIT t 3                        => 1
           0  c1  ACQUIRE s A                     => p1
           0  c1  ACQUIRE t A COUNT 2             => p2
-          1  c2  ACQUIRE s B QUEUE 100           => null
-          1  c2  ACQUIRE t B COUNT 2 QUEUE 1000  => null
+          1  c2  ACQUIRE s B QUEUE 100 PX 100    => null
+          1  c2  ACQUIRE t B COUNT 2 QUEUE 1000 PX 1000  => null
           2  c3  ACQUIRE t C BLOCK 0             => parked
           3  c1  RELEASE s $p1                   => 0; dlock:notify:B: granted 0 p3 1 B s
         104  tick                                => c3 gets p5; dlock:notify:B: expired 0 p3 1 B s

@@ -249,7 +249,7 @@ fn a_missing_key_that_is_waited_for_has_the_type_of_its_waiters() {
           4  c1  TAKE s                    => WRONGTYPE
           4  c1  GIVE s                    => WRONGTYPE
           4  c1  DRAIN s                   => WRONGTYPE
-          4  c1  CANCEL s A                => WRONGTYPE
+          4  c1  RELEASE s A ALL           => WRONGTYPE
           4  c1  INFO s                    => WRONGTYPE
           4  c1  PERMITS s                 => WRONGTYPE
           4  c1  WAITERS s                 => WRONGTYPE

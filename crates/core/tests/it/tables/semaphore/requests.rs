@@ -10,12 +10,12 @@ fn permits_have_their_requests() {
           2  c1  ACQUIRE s A REQID q PX 20     => p2
           3  c1  RELEASE s $p1                 => 2
           4  c1  ACQUIRE s A REQID r COUNT 2   => SPENT
-          5  c1  ACQUIRE s A REQID q           => p2
+          5  c1  ACQUIRE s A REQID q PX 20     => p2
          30  tick
          31  c1  ACQUIRE s A REQID q BLOCK 0   => SPENT
-         32  c1  CANCEL s A REQID c            => 0
+         32  c1  RELEASE s A REQID c           => UNKNOWN
          33  c1  ACQUIRE s A REQID c           => SPENT
-         34  c1  CANCEL s A REQID r            => 0
+         34  c1  RELEASE s A REQID r           => LOST released
          35  failover
          36  c1  ACQUIRE s A REQID r           => SPENT
          37  c1  INFO s                        => capacity 3 available 3 leased 0 taken 0 waiters 0

@@ -12,11 +12,11 @@ fn after_a_failover_permits_have_their_lease_in_full_and_waits_are_over() {
           0  c1  TAKE s 2 REQID q                => taken
           1  c2  ACQUIRE s B COUNT 3 BLOCK 0     => parked
           2  c3  TAKE s 3 BLOCK 0                => parked
-          3  c4  ACQUIRE s D COUNT 3 QUEUE 100   => null
+          3  c4  ACQUIRE s D COUNT 3 QUEUE 100 PX 100   => null
         900  failover                            => c2 gets MOVING; c3 gets MOVING
         900  c1  INFO s                          => capacity 6 available 2 leased 2 taken 2 waiters 0
         900  c1  PERMITS s                       => p1 A 1 1000; p2 A 1 200
-        901  c1  ACQUIRE s A REQID r             => p1
+        901  c1  ACQUIRE s A REQID r PX 999      => p1
         901  c1  TAKE s 2 REQID q                => taken
        1101  tick
        1101  c1  PERMITS s                       => p1 A 1 799
@@ -35,11 +35,11 @@ fn a_permit_bound_before_a_failover_can_be_bound_again() {
         100  failover
         110  c2  RENEW s $p1 BIND 50             => 1
         110  c2  RENEW s $p2                     => 1
-        110  c2  PERMITS s                       => p1 A 1 30000; p2 A 1 190
+        110  c2  PERMITS s                       => p1 A 1 30000; p2 A 1 30000
         301  tick
-        301  c2  PERMITS s                       => p1 A 1 29809
+        301  c2  PERMITS s                       => p1 A 1 29809; p2 A 1 29809
         302  gone c2
-        302  c3  PERMITS s                       => p1 A 1 50
+        302  c3  PERMITS s                       => p1 A 1 50; p2 A 1 29808
     ");
 }
 
@@ -51,9 +51,9 @@ fn an_unclaimed_permit_survives_a_failover() {
           1  c2  ACQUIRE s B QUEUE 100 PX 1000   => null
           2  c1  RELEASE s $p1                   => 0; dlock:notify:B: granted 0 p2 1 B s
          50  failover
-         51  c1  PERMITS s                       => p2 B 1 99
+         51  c1  PERMITS s                       => p2 B 1 999
          52  c2  ACQUIRE s B PX 700              => p2
-         52  c1  PERMITS s                       => p2 B 1 700
+         52  c1  PERMITS s                       => p2 B 1 998
     ");
 }
 
@@ -91,7 +91,7 @@ fn a_restart_keeps_permits_and_ends_none_early() {
         501  tick
         501  c1  INFO s                          => capacity 9 available 3 leased 4 taken 2 waiters 0
         501  c1  POSITION s A                    => 0
-        502  c1  ACQUIRE s A COUNT 3 REQID r     => p1
+        502  c1  ACQUIRE s A COUNT 3 REQID r PX 998 => p1
         # A restart forgets what is over.
         503  c1  TAKE s 2 REQID q                => taken
         504  c1  GIVE s 4                        => 5

@@ -66,7 +66,7 @@ fn take_has_no_owner_and_no_place_of_its_own() {
           1  c3  TAKE s BLOCK 100          => parked
           2  c4  TAKE s BLOCK 100          => parked
           3  c1  WAITERS s                 => A 2 3 97 [];  3 2 98 [];  4 1 99 []
-          3  c9  CANCEL s A                => 1; c2 gets null
+          3  c9  RELEASE s A ALL           => null; c2 gets null
           4  c1  GIVE s                    => 0; c3 gets taken
         103  tick                          => c4 gets null
     ");

@@ -30,19 +30,19 @@ fn renew_and_a_repeat_move_the_tie() {
           0  c1  ACQUIRE s A                     => p4
           1  c2  RENEW s $p1 BIND 20             => 1
           1  c2  RENEW s $p2                     => 1
-          1  c2  ACQUIRE s A REQID r             => p3
+          1  c2  ACQUIRE s A BIND 5 REQID r      => p3
           1  c2  RENEW s $p4 BIND 0              => 1
           2  gone c1
-          2  c3  PERMITS s                       => p1 A 1 29999; p2 A 1 10; p3 A 1 29998; p4 A 1 29999
+          2  c3  PERMITS s                       => p1 A 1 29999; p2 A 1 29999; p3 A 1 29999; p4 A 1 29999
           3  gone c2
-          3  c3  PERMITS s                       => p1 A 1 20; p2 A 1 9; p3 A 1 10
+          3  c3  PERMITS s                       => p1 A 1 20; p2 A 1 29998; p3 A 1 10; p4 A 1 29998
          30  tick
-         30  c3  PERMITS s
+         30  c3  PERMITS s                       => p2 A 1 29971; p4 A 1 29971
     ");
 }
 
 #[test]
-fn the_binding_of_a_waiter_follows_the_grant_and_the_claim() {
+fn the_binding_of_a_waiter_follows_the_grant_and_its_copy() {
     run("
           0  c1  INIT s 1                        => 1
           0  c1  ACQUIRE s A                     => p1
@@ -50,7 +50,7 @@ fn the_binding_of_a_waiter_follows_the_grant_and_the_claim() {
           2  c1  RELEASE s $p1                   => 0; c2 gets p2
           3  c3  ACQUIRE s C QUEUE 100 BIND 10   => null
           4  gone c2                             => dlock:notify:C: granted 0 p3 1 C s
-          5  c4  ACQUIRE s C                     => p3
+          5  c4  ACQUIRE s C BIND 10             => p3
           6  gone c3
           6  c5  PERMITS s                       => p3 C 1 29999
           7  gone c4

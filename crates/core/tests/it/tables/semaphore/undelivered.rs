@@ -44,7 +44,7 @@ fn an_undelivered_permit_whose_repeat_was_answered_stays() {
           2  c1  RELEASE s $p1                   => 0; c2 gets p2
           3  c3  ACQUIRE s B REQID r             => p2
           4  gone c2
-          4  c3  PERMITS s                       => p2 B 1 29998
+          4  c3  PERMITS s                       => p2 B 1 29999
     ");
 }
 
