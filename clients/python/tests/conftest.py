@@ -16,7 +16,7 @@ import redis.asyncio.retry
 from redis.backoff import NoBackoff
 from servers import Proxy, Server
 
-from redis_dlock import AsyncDLock, DLock
+from redis_dlock import AsyncDLock, DLock, _holds, _programs
 
 _numbers = itertools.count()
 
@@ -125,3 +125,14 @@ async def make(request, server):
 @pytest.fixture
 def api(make):
     return make()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The time of the client: ``clock.now`` is set by the test."""
+    class Clock:
+        now = 1000.0
+
+    for module in (_holds, _programs):
+        monkeypatch.setattr(module, "now", lambda: Clock.now)
+    return Clock

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from types import SimpleNamespace
 
 import pytest
 import redis
@@ -13,8 +12,9 @@ from servers import Proxy
 
 from redis_dlock import LockLost, NotAcquired
 from redis_dlock._clock import now
-from redis_dlock._holds import HoldState, Registry
-from redis_dlock._requests import Grant, Message
+from redis_dlock._holds import HoldState, Registry, RenewalBatch
+from redis_dlock._requests import Grant, Message, Replicas, Request, Target
+from redis_dlock.errors import ServerError
 
 redis_lock = None
 try:
@@ -141,13 +141,14 @@ async def test_a_lost_lock_is_not_acquired_again_in_silence(make, server, key):
 
 
 @pytest.mark.parametrize(("max_hold", "event", "reason"), [
-    (6.0, "expired", "max_hold"), (20.0, "expired", "expired"), (6.0, "broken", "broken")])
+    (0.0, "expired", "max_hold"), (20.0, "expired", "expired"), (0.0, "broken", "broken")])
 def test_the_end_of_max_hold_has_its_reason_also_if_the_message_comes_first(max_hold, event, reason):
-    target = SimpleNamespace(family="DLOCK", mode="")
-    request = SimpleNamespace(lease=8.0, reqid="r", owner="o", target=target)
-    holds, hold = Registry(), HoldState(request, (Grant("k", 7),), now() - 9, max_hold)
+    request = Request(Target("DLOCK", ("k",)), "o", "r", 8.0, 8.0, "c", None)
+    holds, hold = Registry(), HoldState(request, (Grant("k", 7),), now(), max_hold)
     holds.add(hold)
+    renewal = RenewalBatch([hold], Replicas())
     holds.on_message(Message(event, "7", "r"))
+    renewal.apply([ServerError("NOTHELD", "")])
     assert hold.reason() == reason
 
 

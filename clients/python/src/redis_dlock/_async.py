@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, Optional, TypeVar
+from typing import Any, Callable, Optional, TypeVar
 
 from ._base import FLUSHES, Base, Options, name_for
 from ._clock import CLOCK_INTERVAL, now
 from ._holds import HoldState, RenewalBatch
-from ._programs import Pause, Program, acquire, release
-from ._requests import Batch, Target, log, pack
-from .errors import Disconnected, ServerError, failures, from_cluster, from_redis, of_pipeline
+from ._programs import Pause, Program, acquire, give_up, release
+from ._requests import Batch, Message, Target, log, pack
+from .errors import Disconnected, ServerError, failures, from_cluster, from_opening, from_redis, of_pipeline
 
 T = TypeVar("T")
 L = TypeVar("L")
@@ -29,8 +29,9 @@ class _Link:
 class _Server:
     """Sends batches over one connection, without waiting for the replies to those before."""
 
-    def __init__(self, client: Any, timeout: float) -> None:
+    def __init__(self, client: Any, timeout: float, on_drop: Callable[[], None]) -> None:
         self._pool, self._timeout, self._name = client.connection_pool, timeout, name_for(client.connection_pool)
+        self._on_drop = on_drop  # called when a connection failed, and the places that were asked for over it
         self._link: Optional[_Link] = None
         self._queue: list[tuple[Batch, asyncio.Future[list[Any]]]] = []
         self._opening: Optional[asyncio.Task[None]] = None
@@ -41,7 +42,6 @@ class _Server:
                 return await self._alone(batch)
             loop = asyncio.get_running_loop()
             future: asyncio.Future[list[Any]] = loop.create_future()
-            batch.is_certain = self._link is not None
             self._queue.append((batch, future))
             if len(self._queue) == 1:
                 loop.call_soon(self._flush)  # in one write with the batches of other tasks
@@ -79,8 +79,6 @@ class _Server:
             if isinstance(error, asyncio.CancelledError):
                 raise
         else:
-            for batch, _ in self._queue:
-                batch.is_certain = False
             self._flush()
 
     async def _receive(self, link: _Link) -> None:
@@ -103,6 +101,7 @@ class _Server:
             self._fail(link.sent, error)
             await link.connection.disconnect(nowait=True)
             await self._pool.release(link.connection)
+            self._on_drop()
 
     def _fail(self, batches: Any, error: BaseException) -> None:
         outcome = error if isinstance(error, ServerError) else Disconnected(str(error) or type(error).__name__)
@@ -131,7 +130,7 @@ class _Server:
         try:
             return await self._pool.get_connection(*self._name)
         except failures() as error:
-            raise from_redis(error) from None
+            raise from_opening(error) from None
 
     async def _read(self, connection: Any, block: float) -> Any:
         started, limit = now(), self._timeout + block
@@ -208,18 +207,18 @@ class _Waiter:
 
     def __init__(self) -> None:
         self.is_woken = False
-        self._event: Optional[str] = None
+        self._notice: Optional[Message] = None
         self._future: Optional[asyncio.Future[None]] = None
 
-    def wake(self, event: Optional[str]) -> None:
-        self._event, self.is_woken = event, True
+    def wake(self, notice: Optional[Message]) -> None:
+        self._notice, self.is_woken = notice, True
         self._end()
 
     def _end(self) -> None:
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 
-    async def wait(self, seconds: float) -> Optional[str]:
+    async def wait(self, seconds: float) -> Optional[Message]:
         if not self.is_woken:
             loop = asyncio.get_running_loop()
             self._future = loop.create_future()
@@ -228,14 +227,14 @@ class _Waiter:
                 await self._future
             finally:
                 timer.cancel()
-        return self._event
+        return self._notice
 
 
 class AsyncEngine(Base[L]):
     """Runs programs, renews holds and hears messages. For one event loop: that of the first acquire."""
 
     def _connect(self, is_cluster: bool) -> Any:
-        return _Cluster(self.client) if is_cluster else _Server(self.client, self.response_timeout)
+        return _Cluster(self.client) if is_cluster else _Server(self.client, self.response_timeout, self._wake_all)
 
     _inherited: list[Any] = []
 
@@ -257,8 +256,7 @@ class AsyncEngine(Base[L]):
                 await self._io.run(batch)
         except Exception as error:  # no server answers: what is held ends with its lease
             log.debug("%s", error)
-        for waiter in list(self._waiters.values()):
-            waiter.wake(None)
+        self._wake_all()
         await asyncio.sleep(0)  # they leave their queues, in tasks
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self.response_timeout)
@@ -297,7 +295,7 @@ class AsyncEngine(Base[L]):
             self._waiters[batch.reqid] = _Waiter()
         return await self._io.run(batch)  # type: ignore[no-any-return]
 
-    async def _pause(self, pause: Pause) -> Optional[str]:
+    async def _pause(self, pause: Pause) -> Optional[Message]:
         if not pause.reqid:
             await asyncio.sleep(pause.seconds)
             return None
@@ -326,16 +324,16 @@ class AsyncEngine(Base[L]):
         loop = asyncio.get_running_loop()
         if self._listener is None or self._listener.done():
             self._listener = loop.create_task(self._listen())
-        request, max_hold = self._request(target, options), options.get("max_hold", self.max_hold)
+        request, max_hold = self._request(target, options, timeout), options.get("max_hold", self.max_hold)
         state = await self._run(acquire(request, timeout, self._settings, self._background, max_hold))
         if self._is_closed:
-            self._background(release(state, self._settings))
+            self._background(give_up(state.request, self._settings))
             raise RuntimeError("the AsyncDLock is closed")
         self._registry.add(state)
         if state.is_unannounced and self._listener is not None:  # perhaps that of a server that became a replica
             self._listener.cancel()
             self._generation, self._listener = 0, loop.create_task(self._listen())
-        if state.renew_at < self._wakes_at - state.request.lease / 6:
+        if state.renew_at < self._wakes_at - state.request.px / 6:
             self._notify()
         if self._renewer is None or self._renewer.done():
             self._renewer = loop.create_task(self._renew_holds())
@@ -343,11 +341,7 @@ class AsyncEngine(Base[L]):
 
     async def _release(self, state: HoldState, done: bool = False) -> None:
         self._registry.remove(state)
-        try:
-            await self._run(release(state, self._settings, done))
-        except asyncio.CancelledError:
-            self._background(release(state, self._settings, done))
-            raise
+        await self._run(release(state, self._settings, self._background, done))
 
     # Tasks.
 

@@ -7,12 +7,11 @@ import os
 import warnings
 import weakref
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Optional, TypedDict, TypeVar
 
 from ._holds import HoldState, Registry
 from ._programs import Settings
-from ._requests import Arg, Replicas, Request, Target, key_tuple, log, message, new_id
+from ._requests import Arg, Message, Replicas, Request, Target, key_tuple, log, message, new_id
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -62,6 +61,8 @@ class Base(Generic[L]):
         self._settings = Settings(queue, retry_for, block, min(60.0, limit / 2) if limit else 60.0, confirm)
         self._channel = f"{FLUSHES}:{new_id()}"
         self._is_closed = False
+        if queue < 0.02:
+            raise ValueError("queue must be at least 0.02 s")
         if is_cluster and replicas:
             raise ValueError("replicas needs a client for one server or a Sentinel group")
         self._io = self._connect(is_cluster)
@@ -93,22 +94,28 @@ class Base(Generic[L]):
         if heard["type"] == "subscribe" and heard["data"] == 2:
             # Both channels: also after each reconnect, when messages may have been missed.
             self._generation += 1
-            self._registry.check_all()
+            for hold in self._registry.all():
+                hold.ask()
             self._notify()
-            for waiter in list(self._waiters.values()):
-                waiter.wake(None)
+            self._wake_all()
         notice = message(heard["data"]) if heard["type"] == "message" else None
         if notice is not None:
-            self._registry.on_message(notice)
-            if notice.reqid in self._waiters:
-                self._waiters[notice.reqid].wake(notice.event)
-            if notice.event in ("flushed", "deleted"):
+            if self._registry.on_message(notice):
                 self._notify()
+            if notice.event == "flushed":
+                self._wake_all(notice)
+            elif notice.reqid in self._waiters:
+                self._waiters[notice.reqid].wake(notice)
+
+    def _wake_all(self, notice: Optional[Message] = None) -> None:
+        """Has all waits send a copy."""
+        for waiter in list(self._waiters.values()):
+            waiter.wake(notice)
 
     def _handle(self, target: Target, options: Options) -> L:
         raise NotImplementedError
 
-    def _request(self, target: Target, options: Options) -> Request:
+    def _request(self, target: Target, options: Options, timeout: Optional[float]) -> Request:
         lease, limit = options.get("lease", self.lease), options.get("max_hold", self.max_hold)
         lease = lease if limit is None else min(lease, limit)
         if lease < 0.02:
@@ -118,10 +125,9 @@ class Base(Generic[L]):
         owner, label = options.get("owner"), options.get("label")
         for word in (owner or "", label or ""):
             word.encode()  # an error here is the caller's, and not that of all who share the connection
-        request = Request(target, owner or new_id(), new_id(), lease, self._channel, label)
-        # An owner that holds the lock already must not shorten its lease.
-        longest = self._registry.longest(request) if owner else 0.0
-        return request if longest <= lease else replace(request, lease=longest)
+        # A grant to a client that died while it waited lasts so long: renewals ask for the whole lease.
+        px = lease if timeout == 0 else min(lease, self._settings.queue)
+        return Request(target, owner or new_id(), new_id(), lease, px, self._channel, label)
 
     def lock(self, key: str, **options: Unpack[Options]) -> L:
         """One holder at a time (DLOCK)."""
@@ -223,9 +229,9 @@ class BaseHold:
 
     def _needs_no_release(self) -> bool:
         """Whether there is nothing to release. Raises again what the first release raised."""
-        if self._state.release_id is not None and self._state.outcome is not None:
+        if self._state.is_released and self._state.outcome is not None:
             raise self._state.outcome
-        return self._state.release_id is not None or self._state.pid != os.getpid()
+        return self._state.is_released or self._state.pid != os.getpid()
 
     def __del__(self) -> None:
         state = self.__dict__.get("_state")

@@ -7,37 +7,32 @@ import os
 from typing import Any, Callable, Optional
 
 from ._clock import now
-from ._requests import Batch, Grant, Message, Replicas, Request, log, new_id
+from ._requests import Batch, Grant, Message, Replicas, Request, log
 from .errors import LockLost, ServerError
 
 #: Clocks of two machines run at different rates: a lease counts for less than its time here.
 _RATE, _MARGIN = 0.99, 0.002
 
-
-def leases_of(request: Request, keys: tuple[str, ...]) -> set[Any]:
-    """The leases that a request for these keys has on the server: one for each owner and key."""
-    return {(request.target.family, request.target.mode, request.owner, key) for key in keys}
+#: Seconds between renewals because of messages, which can be forged: about one hold; about all.
+HINT_GAP, FLUSH_GAP = 0.1, 1.0
 
 
 class HoldState:
-    """One hold, of one key or of key_tuple. All times are in seconds of ``now()``."""
+    """One hold, of one key or of several. All times are in seconds of ``now()``."""
 
-    def __init__(self, request: Request, grants: tuple[Grant, ...], asked: float, max_hold: Optional[float]) -> None:
+    def __init__(self, request: Request, grants: tuple[Grant, ...], sent: float, max_hold: Optional[float]) -> None:
         self.request, self.grants, self.pid = request, grants, os.getpid()
-        self.deadline = None if max_hold is None else asked + max_hold
+        self.deadline = None if max_hold is None else now() + max_hold
         self.on_loss: list[Callable[[], Any]] = []
         self._reason: Optional[str] = None
-        self.refusal_reason = "refused"  # why the server will not renew it
+        self.hint = "refused"  # why the server will not renew it, by the last message
         self.is_unannounced = False  # no message came about the grant
-        self.is_released = False  # the hold ends by the wish of its holder
-        self.release_id: Optional[str] = None  # of all copies of the release; None: not yet given back
+        self.is_released = False  # the work is over, and the hold was or will be given back
         self.outcome: Optional[Exception] = None  # why the release did not end the hold, or may not have
-        self._count(asked, self.lease(asked))
-
-    @property
-    def leases(self) -> set[Any]:
-        """The leases on the server. Another hold of the same owner may share one, also one of key_tuple keys."""
-        return leases_of(self.request, self.keys)
+        # From before the request was sent: the reply may have been on its way for any time.
+        self.until = sent + request.px * _RATE - _MARGIN
+        self.renew_at, self._sent, self._lease = sent + request.px / 3, sent, request.px
+        self.hinted_at = math.inf  # when to renew it because of a message
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -48,20 +43,31 @@ class HoldState:
         full = self.request.lease
         return full if self.deadline is None else min(full, self.deadline - at)
 
-    def _count(self, asked: float, lease: float) -> None:
-        # From before the request was sent: the reply may have been on its way for any time.
-        self.until = asked + lease * _RATE - _MARGIN
-        self.renew_at = asked + lease / 3
+    def renewed(self, sent: float, lease: float) -> None:
+        """The server promised a lease that began after ``sent``. Promises only grow."""
+        if self._reason is None:
+            self.until = max(self.until, sent + lease * _RATE - _MARGIN)
+            self.renew_at, self._lease = sent + lease / 3, lease
 
-    def renewed(self, asked: float, lease: float) -> None:
-        """The server counts the lease from a moment after ``asked``."""
-        if self.reason() is None:
-            self._count(asked, lease)
+    def is_due(self, at: float) -> bool:
+        """Whether to renew it now, or nearly now, together with others. If no reply comes, the next attempt follows."""
+        if self.lease(at) < self.request.lease / 30:
+            self.renew_at = self.hinted_at = math.inf  # max_hold is nearly over
+        retry = max(0.01, min(1.0, self._lease / 10))
+        if self.renew_at > at + retry / 3 and self.hinted_at > at:
+            return False
+        self.renew_at, self.hinted_at, self._sent = at + retry, math.inf, at
+        return True
+
+    def ask(self, gap: float = 0.0, hint: str = "refused") -> None:
+        """Has the server asked about the hold, by a renewal at least ``gap`` seconds after the one before."""
+        self.hint, self.hinted_at = hint, min(self.hinted_at, self._sent + gap)
 
     def lose(self, reason: str) -> None:
         """Ends the hold, unless it has ended."""
         if self._reason is None and not self.is_released:
-            self._reason = reason
+            rest = math.inf if self.deadline is None else self.deadline - now() - self.request.lease * (1 - _RATE)
+            self._reason = "max_hold" if reason == "expired" and rest <= _MARGIN else reason
             for tell in self.on_loss:
                 tell()
 
@@ -69,9 +75,8 @@ class HoldState:
         """Why the hold is lost; None while it is certain. No I/O."""
         if self._reason is None and self.pid != os.getpid():
             return "forked"
-        if self._reason is None and not self.is_released and now() >= self.until:
-            is_end = self.deadline is not None and now() >= self.deadline - _MARGIN - self.request.lease * (1 - _RATE)
-            self.lose("max_hold" if is_end else "expired")
+        if now() >= self.until:
+            self.lose("expired")
         return self._reason
 
     def valid_for(self) -> float:
@@ -86,27 +91,30 @@ class HoldState:
 
 
 class RenewalBatch:
-    """Renewals of key_tuple holds, in one batch. ``leases``: the longest lease of each owner of key_tuple holds."""
+    """Renewals of several holds, in one batch."""
 
-    def __init__(self, due: list[HoldState], replicas: Replicas, leases: dict[Any, float]) -> None:
-        self._asked, self._replicas = now(), replicas
-        # All holds of one owner and key share one lease on the server: none may shorten that of another.
-        self._due = [(hold, max(hold.lease(self._asked), *map(leases.__getitem__, hold.leases))) for hold in due]
+    def __init__(self, due: list[HoldState], replicas: Replicas) -> None:
+        self._sent, self._replicas = now(), replicas
+        self._due = [(hold, hold.lease(self._sent)) for hold in due]
         renewals = [hold.request.renew(grant, lease) for hold, lease in self._due for grant in hold.grants]
         self.batch = Batch(renewals, due[0].keys[0], replicas=replicas)
 
-    def apply(self, replies: list[Any]) -> None:
-        """An error other than that nothing is held says nothing about a hold: the next round tries again."""
-        is_confirmed = not self._replicas.are_too_few(replies[len(self.batch.commands) :])
-        if not is_confirmed:
-            log.info("renewal: too few replicas confirmed it")
-        rest = iter(replies)
+    def apply(self, replies: list[Any], is_new: bool = False) -> Optional[ServerError]:
+        """Extends the holds; returns why it did not extend the last one. ``is_new``: a grant before its work.
+
+        An error other than that nothing is held says nothing about a hold: the next round tries again.
+        """
+        failure, rest = self._replicas.failure(replies[len(self.batch.commands) :], is_new), iter(replies)
+        errors: list[ServerError] = []
+        if failure is not None:
+            log.info("renewal: %s", failure)
         for hold, lease in self._due:
-            codes = [reply.code for _, reply in zip(hold.grants, rest) if isinstance(reply, ServerError)]
-            if "NOTHELD" in codes or "WRONGTYPE" in codes:
-                hold.lose(hold.refusal_reason)
-            elif not codes and is_confirmed:
-                hold.renewed(self._asked, min(lease, hold.lease(self._asked)))
+            errors = [reply for _, reply in zip(hold.grants, rest) if isinstance(reply, ServerError)]
+            if {"NOTHELD", "WRONGTYPE"} & {error.code for error in errors}:
+                hold.lose(hold.hint)
+            elif not errors and failure is None:
+                hold.renewed(self._sent, lease)
+        return errors[0] if errors else failure
 
 
 class Registry:
@@ -133,53 +141,33 @@ class Registry:
         Drops holds that are lost.
         """
         at, due = now(), dict[str, list[HoldState]]()
-        again, leases = at + 10, dict[Any, float]()
+        again = at + 10
         for hold in self.all():
-            for one in hold.leases:
-                leases[one] = max(hold.lease(at), leases.get(one, 0.0))
             if hold.reason() is not None:
                 self.remove(hold)
                 continue
-            if hold.lease(at) < hold.request.lease / 30:
-                hold.renew_at = math.inf  # max_hold is nearly over
-            elif hold.renew_at <= at + hold.request.lease / 30:
-                # If no reply comes, the next attempt.
-                hold.renew_at = at + max(0.01, min(1.0, hold.request.lease / 10))
+            if hold.is_due(at):
                 due.setdefault(node(hold.keys[0]), []).append(hold)
-            again = min(again, hold.renew_at, hold.until)
+            again = min(again, hold.renew_at, hold.hinted_at, hold.until)
         rounds = [of_one[first : first + 1000] for of_one in due.values() for first in range(0, len(of_one), 1000)]
-        return [RenewalBatch(of_one, replicas, leases) for of_one in rounds], again
-
-    def longest(self, request: Request) -> float:
-        """The longest lease that the owner of a request counts on already, for one of its keys."""
-        wanted = leases_of(request, request.target.keys)
-        return max((hold.lease(now()) for hold in self.all() if hold.leases & wanted), default=0.0)
-
-    def check_all(self) -> None:
-        """Asks the server about all holds, with the next renewals: they may have ended."""
-        for hold in self.all():
-            hold.renew_at = 0.0
+        return [RenewalBatch(of_one, replicas) for of_one in rounds], again
 
     def close(self) -> list[Batch]:
         """Loses all holds. Returns their releases, of at most 1,000 holds each."""
         holds, self._holds = self.all(), {}
         for hold in holds:
             hold.lose("closed")
-            hold.release_id, hold.outcome = new_id(), LockLost(hold.keys, "closed")
+            hold.is_released, hold.outcome = True, LockLost(hold.keys, "closed")
         some = [holds[first : first + 1000] for first in range(0, len(holds), 1000)]
-        return [Batch([hold.request.release(grant, hold.release_id or "") for hold in of_one for grant in hold.grants],
-                      of_one[0].keys[0]) for of_one in some]
+        return [Batch([hold.request.release(hold.grants) for hold in of_one], of_one[0].keys[0]) for of_one in some]
 
-    def on_message(self, message: Message) -> None:
-        """A message with the id of a hold's request, and its token, is the server's: nobody else knows both."""
-        if message.event == "flushed":
-            self.check_all()
-        hold = self._holds.get(message.reqid)
-        is_end = message.event in ("expired", "broken", "deleted", "disconnected")
-        if hold is not None and is_end and message.token in [str(grant.token) for grant in hold.grants]:
-            if message.event == "deleted":  # or its slot moved: the server is asked
-                hold.refusal_reason, hold.renew_at = message.event, 0.0
-            else:
-                if message.event == "expired":
-                    hold.reason()  # at the end of max_hold, if the message comes before the timer
-                hold.lose(message.event)
+    def on_message(self, message: Message) -> bool:
+        """Whether a message asks for renewals. A re-entry leaves the channel and REQID alone, so the token counts."""
+        if message.event in ("granted", "offered", "replaced", "deadlock"):
+            return False  # about a wait
+        is_flush, is_found = message.event == "flushed", False
+        for hold in self.all():
+            if is_flush or message.token in [str(grant.token) for grant in hold.grants]:
+                hold.ask(FLUSH_GAP if is_flush else HINT_GAP, hold.hint if is_flush else message.event)
+                is_found = True
+        return is_found

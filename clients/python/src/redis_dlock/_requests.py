@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Optional, Union
 
+from .errors import ServerError
+
 log = logging.getLogger("redis_dlock")
 
 Arg = Union[str, bytes, int]
@@ -61,7 +63,7 @@ def pack(commands: list[Command]) -> bytes:
 def key_tuple(keys: Iterable[str]) -> tuple[str, ...]:
     """Several keys."""
     if isinstance(keys, (str, bytes)):
-        raise TypeError("keys are key_tuple keys, not one string")
+        raise TypeError("give a list or tuple of keys, not one string")
     return tuple(keys)
 
 
@@ -99,17 +101,18 @@ class Target:
             return tuple(Grant(key, int(token)) for key, token in zip(self.keys, reply))
         if self.form == "any":
             return (Grant(text(reply[0]), int(reply[1])),)
-        return (Grant(self.keys[0], text(reply) if self.family == "DSEM" else int(reply)),)
+        return (Grant(self.keys[0], text(reply) if self.family == "DSEM" else int(reply)),)  # also of a message
 
 
 @dataclass(frozen=True)
 class Request:
-    """One acquire, with all that its copies have in common."""
+    """One acquire, and what it gets, under one id until its release. All copies have the same ``px``."""
 
     target: Target
     owner: str
     reqid: str
-    lease: float
+    lease: float  # what renewals ask for
+    px: float  # what the grant lasts: this is also what a waiter that dies costs
     channel: str
     label: Optional[str]
 
@@ -119,32 +122,34 @@ class Request:
 
     def acquire(self, *wait: Arg) -> Command:
         """A copy of the request. ``wait`` is empty, or how to wait: BLOCK and QUEUE with their times."""
-        target, verb = self.target, {"one": "ACQUIRE", "all": "MACQUIRE", "any": "ANYACQUIRE"}[self.target.form]
-        count: tuple[Arg, ...] = () if target.form == "one" else (len(target.keys),)
         label: tuple[Arg, ...] = () if self.label is None else ("LABEL", self.label)
-        return [f"{target.family}.{verb}", *count, *target.keys, self.owner, *target.mode, *target.options,
-                "PX", milliseconds(self.lease), *wait, "NOTIFY", self.channel, "REQID", self.reqid, *label]
-
-    def cancel(self) -> Command:
-        """Ends the request: no copy of it waits, or is granted, afterwards."""
-        return [f"{self.target.family}.CANCEL", self.target.keys[0], self.owner, "REQID", self.reqid]
+        return [*self._verb({"one": "ACQUIRE", "all": "MACQUIRE", "any": "ANYACQUIRE"}[self.target.form]), self.owner,
+                *self.target.mode, *self.target.options, "PX", milliseconds(self.px), *wait, "NOTIFY", self.channel,
+                "REQID", self.reqid, *label]
 
     def renew(self, grant: Grant, lease: float) -> Command:
-        """Restarts the lease of what was granted."""
-        return [f"{self.target.family}.RENEW", grant.key, *self._holder(grant), "PX", milliseconds(lease),
-                *self._token(grant)]
+        """Lets what was granted last at least ``lease`` from now."""
+        if self.target.family == "DSEM":
+            return ["DSEM.RENEW", grant.key, grant.token, "PX", milliseconds(lease)]
+        return [f"{self.target.family}.RENEW", grant.key, self.owner, *self.target.mode, "PX", milliseconds(lease),
+                "TOKEN", grant.token]
 
-    def release(self, grant: Grant, reqid: str, done: bool = False) -> Command:
-        """Gives back what was granted. ``done``: tells observers of the hold that its work is done."""
+    def release(self, grants: tuple[Grant, ...] = (), done: bool = False) -> Command:
+        """Ends what this request has, and nothing else: a hold, a place, or nothing. Any copy of it, at any time.
+
+        ``done``: tells observers of the hold that its work is done.
+        """
+        target, reqid = self.target, ("REQID", self.reqid)
+        if target.form == "all" or (target.form == "any" and not grants):
+            return [*self._verb("MRELEASE"), self.owner, *reqid]
+        key, token = grants[0] if grants else (target.keys[0], "")
+        token_words = () if token == "" or target.family == "DSEM" else ("TOKEN", token)
         end: tuple[Arg, ...] = ("DONE",) if done else ()
-        return [f"{self.target.family}.RELEASE", grant.key, *self._holder(grant), *self._token(grant), "REQID", reqid,
-                *end]
+        return [f"{target.family}.RELEASE", key, self.owner, *target.mode, *token_words, *reqid, *end]
 
-    def _holder(self, grant: Grant) -> tuple[Arg, ...]:
-        return (grant.token,) if self.target.family == "DSEM" else (self.owner, *self.target.mode)
-
-    def _token(self, grant: Grant) -> tuple[Arg, ...]:
-        return () if self.target.family == "DSEM" else ("TOKEN", grant.token)
+    def _verb(self, verb: str) -> Command:
+        count: tuple[Arg, ...] = () if self.target.form == "one" else (len(self.target.keys),)
+        return [f"{self.target.family}.{verb}", *count, *self.target.keys]
 
 
 class Replicas(NamedTuple):
@@ -160,13 +165,17 @@ class Replicas(NamedTuple):
         """What is sent over the connection of the write, behind it."""
         return [["WAIT", self.wanted, milliseconds(self.seconds)], ["INFO", "dlock_keys"]] if self.wanted else []
 
-    def are_too_few(self, replies: list[Any]) -> bool:
-        """Whether the write does not count, by the replies to ``requests()``."""
-        return self.wanted > 0 and not (isinstance(replies[0], int) and replies[0] >= self.wanted)
+    def failure(self, replies: list[Any], is_new: bool) -> Optional[ServerError]:
+        """Why the write does not count, by the replies to ``requests()``; None if it does.
 
-    def are_from_elsewhere(self, replies: list[Any]) -> bool:
-        """Whether a grant does not count: a replica that came over since may have confirmed one of another primary."""
-        return self.wanted > 0 and "dlock_quarantine_left_ms:0" not in text(replies[1]).split()
+        A new grant does not count either if a replica came over since: it may have confirmed one of another primary.
+        """
+        if self.wanted and not (isinstance(replies[0], int) and replies[0] >= self.wanted):
+            return ServerError("NOREPLICAS", f"{replies[0]} of {self.wanted} replicas have it")
+        left = text(replies[1]).partition("dlock_quarantine_left_ms:")[2].split()[:1] if self.wanted else ["0"]
+        if is_new and left != ["0"]:
+            return ServerError("QUARANTINE", f"{''.join(left)} ms: a replica came to the server")
+        return None
 
 
 @dataclass
@@ -178,7 +187,6 @@ class Batch:
     block: float = 0.0  # the server may take this much longer to answer, in seconds
     replicas: Replicas = Replicas()  # the last replies are those to its requests
     reqid: str = ""  # a message about this request ends the next Pause for it
-    is_certain: bool = False  # set by the I/O: sent once, over a connection that was open before
 
     def to_send(self) -> list[Command]:
         """The commands, and those that wait for replicas."""
@@ -186,7 +194,10 @@ class Batch:
 
 
 class Message(NamedTuple):
-    """What the server says about a place or a hold. Anybody who may publish can forge it."""
+    """What the server says about a place or a hold: a hint, because any client that may publish can forge it.
+
+    Only ``granted`` is more, because only the server knows the id of the request.
+    """
 
     event: str
     token: str

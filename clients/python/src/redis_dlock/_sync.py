@@ -6,16 +6,15 @@ import codecs
 import math
 import threading
 import time
-import weakref
 from dataclasses import replace
 from typing import Any, Callable, Optional, TypeVar
 
 from ._base import FLUSHES, Base, Options, name_for
 from ._clock import now
 from ._holds import HoldState, RenewalBatch
-from ._programs import Pause, Program, acquire, release
-from ._requests import Batch, Target, log, pack
-from .errors import Disconnected, ServerError, failures, from_cluster, from_redis, of_pipeline
+from ._programs import Pause, Program, acquire, give_up, release
+from ._requests import Batch, Message, Target, log, pack
+from .errors import Disconnected, ServerError, failures, from_cluster, from_opening, from_redis, of_pipeline
 
 T = TypeVar("T")
 L = TypeVar("L")
@@ -24,11 +23,11 @@ L = TypeVar("L")
 class _Server:
     """Sends batches over connections of a client's pool, each exactly once."""
 
-    def __init__(self, client: Any, timeout: float) -> None:
+    def __init__(self, client: Any, timeout: float, on_drop: Callable[[], None]) -> None:
         self._pool, self._timeout, self._name = client.connection_pool, timeout, name_for(client.connection_pool)
+        self._on_drop = on_drop  # called when a connection failed, and the places that were asked for over it
         # Renewals, releases and messages need connections, too.
         self.spare = max(0, min(64, (self._pool.max_connections - 4) // 2))
-        self._sockets: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._recent: list[tuple[Any, float]] = []  # connections that were in use a moment ago, and until when
 
     def pools(self) -> list[Any]:
@@ -42,16 +41,13 @@ class _Server:
         try:
             connection = self._get()
         except failures() as error:
-            refusal = from_redis(error)
+            refusal = from_opening(error)
             if isinstance(refusal, ServerError):
                 return [refusal] * len(commands)
             raise refusal from None
         is_done = False
         try:
-            socket = getattr(connection, "_sock", None)
-            batch.is_certain = socket is not None and self._sockets.get(connection) is socket
             connection.send_packed_command([pack(commands)], check_health=False)
-            self._sockets[connection] = getattr(connection, "_sock", None)
             replies = [self._read(connection, batch.block) for _ in commands]
             is_done = True
             return replies
@@ -61,6 +57,7 @@ class _Server:
             if not is_done:  # a reply may still come, and must not be taken for that of another command
                 connection.disconnect()
                 self.clear()  # the server may have ended all of them
+                self._on_drop()
             if is_done and len(self._recent) < self.spare // 8:
                 self._recent.append((connection, now()))
             else:
@@ -138,20 +135,20 @@ class _Waiter:
     """Waits for a message about one request."""
 
     def __init__(self) -> None:
-        self._event: Optional[str] = None
+        self._notice: Optional[Message] = None
         self._is_asleep = threading.Lock()  # much cheaper than an Event, and most requests never wait
         self._is_asleep.acquire()
 
-    def wake(self, event: Optional[str]) -> None:
-        self._event = event
+    def wake(self, notice: Optional[Message]) -> None:
+        self._notice = notice
         try:
             self._is_asleep.release()
         except RuntimeError:
             pass  # awake already
 
-    def wait(self, seconds: float) -> Optional[str]:
+    def wait(self, seconds: float) -> Optional[Message]:
         self._is_asleep.acquire(timeout=seconds)
-        return self._event
+        return self._notice
 
 
 class Engine(Base[L]):
@@ -160,7 +157,7 @@ class Engine(Base[L]):
     def _connect(self, is_cluster: bool) -> Any:
         self._blocking = replace(self._settings, block=2.0)
         self._pubsub: Any = None
-        return _Cluster(self.client) if is_cluster else _Server(self.client, self.response_timeout)
+        return _Cluster(self.client) if is_cluster else _Server(self.client, self.response_timeout, self._wake_all)
 
     def _begin(self) -> None:
         super()._begin()
@@ -182,8 +179,7 @@ class Engine(Base[L]):
         except Exception as error:  # no server answers: what is held ends with its lease
             log.debug("%s", error)
         self._notify()
-        for waiter in list(self._waiters.values()):
-            waiter.wake(None)
+        self._wake_all()
         listener = self._listener
         if listener is not None and listener is not threading.current_thread():
             try:  # wakes the listener, which alone may touch its connection
@@ -222,7 +218,7 @@ class Engine(Base[L]):
             self._waiters[batch.reqid] = _Waiter()
         return self._io.run(batch)  # type: ignore[no-any-return]
 
-    def _pause(self, pause: Pause) -> Optional[str]:
+    def _pause(self, pause: Pause) -> Optional[Message]:
         if not pause.reqid:
             time.sleep(pause.seconds)
             return None
@@ -247,7 +243,7 @@ class Engine(Base[L]):
         if self._is_closed:
             raise RuntimeError("the DLock is closed")
         self._start("_listener", self._listen)
-        request, max_hold = self._request(target, options), options.get("max_hold", self.max_hold)
+        request, max_hold = self._request(target, options, timeout), options.get("max_hold", self.max_hold)
         settings, permit = self._settings, None
         if settings.block is None and timeout != 0 and self._block_permits:
             try:  # faster than a message; the rest of many waiters share the connection for messages
@@ -265,23 +261,19 @@ class Engine(Base[L]):
             if state.is_unannounced:
                 self._generation = 0  # the subscription is perhaps that of a server that became a replica
             self._start("_renewer", self._renew_holds)
-            if state.renew_at < self._wakes_at - state.request.lease / 6:
+            if state.renew_at < self._wakes_at - state.request.px / 6:
                 self._notify()
             if self._is_closed:
                 raise RuntimeError("the DLock is closed")
         except BaseException:  # nobody else could release it
             self._registry.remove(state)
-            self._background(release(state, self._settings))
+            self._background(give_up(state.request, self._settings))
             raise
         return state
 
     def _release(self, state: HoldState, done: bool = False) -> None:
         self._registry.remove(state)
-        try:
-            self._run(release(state, self._settings, done))
-        except (KeyboardInterrupt, SystemExit):
-            self._background(release(state, self._settings, done))
-            raise
+        self._run(release(state, self._settings, self._background, done))
 
     # Threads.
 

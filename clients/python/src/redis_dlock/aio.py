@@ -138,7 +138,7 @@ class AsyncHold(BaseHold):
             others = body.uncancel() - self._earlier_cancels if hasattr(body, "uncancel") else 0
             is_cancelled = others > 0
         try:
-            if self._state.release_id is None:  # else the body released it, and learned the outcome
+            if not self._state.is_released:  # else the body released it, and learned the outcome
                 await self.release()
         except Exception as lost:
             if not (is_cancelled or has_error):  # else the error of the body is the one to be seen

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import uuid
+from dataclasses import replace
 from typing import Any, Callable, Optional, Union
 
 import redis as redis_py
 from redis.exceptions import ConnectionError, LockError, LockNotOwnedError, ResponseError
 from redis.lock import Lock as PollingLock
 
-from ._programs import ask
-from ._requests import Target, fields, milliseconds, new_id, text
+from ._programs import Settings, ask
+from ._requests import Target, fields, milliseconds, text
 from .errors import DLockError, NotAcquired, Refused, Unavailable
 from .locks import DLock
 
@@ -49,9 +50,11 @@ class Lock(PollingLock):
         state = self._call(self._locks._acquire, target, {"owner": owner, "lease": lease}, limit)
         if state is None:
             return False
+        self.local.token, self.local.state = owner.encode("utf-8", "surrogateescape"), state
         if self.timeout:
             self._locks._registry.remove(state)  # so it is not renewed
-        self.local.token, self.local.state = owner.encode("utf-8", "surrogateescape"), state
+            if state.request.px < self.timeout:  # the grant after a wait is shorter
+                self.do_extend(self.timeout, True)
         return True
 
     @property
@@ -67,9 +70,12 @@ class Lock(PollingLock):
 
     def do_release(self, expected_token: Any) -> None:
         state, self.local.state = self.local.state, None
-        if state is not None:
+        if state is None:  # a token from elsewhere: without the id of its acquire a release is not repeated
+            once = replace(self._locks._settings, retry_for=0.0)
+            self._send(["DLOCK.RELEASE", self.name, expected_token], once)
+        else:
             self._locks._registry.remove(state)
-        self._ask("RELEASE", expected_token, "REQID", new_id())
+            self._send(state.request.release(state.grants))
 
     def do_extend(self, additional_time: float, replace_ttl: bool) -> Any:
         rest = 0 if replace_ttl else int(fields(self._ask("INFO")).get("ttl-ms", 0))
@@ -80,7 +86,10 @@ class Lock(PollingLock):
         return self.do_extend(self.timeout or 0, True)
 
     def _ask(self, verb: str, *words: Any) -> Any:
-        return self._call(self._locks._run, ask([f"DLOCK.{verb}", self.name, *words], self.name, self._locks._settings))
+        return self._send([f"DLOCK.{verb}", self.name, *words])
+
+    def _send(self, command: Any, settings: Optional[Settings] = None) -> Any:
+        return self._call(self._locks._run, ask(command, text(self.name), settings or self._locks._settings))
 
     def _call(self, work: Callable[..., Any], *args: Any) -> Any:
         try:
@@ -90,7 +99,7 @@ class Lock(PollingLock):
         except Unavailable as error:
             raise ConnectionError(str(error)) from error
         except Refused as error:
-            if error.code in ("NOTHELD", "SPENT"):
+            if error.code in ("NOTHELD", "LOST", "UNKNOWN"):
                 raise LockNotOwnedError(f"The lock is no longer owned: {error}", self.name) from error
             if error.code != "REENTRY":  # the token holds the lock: its next acquire fails
                 raise ResponseError(str(error)) from error

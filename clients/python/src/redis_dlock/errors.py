@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Any
+from typing import Any, Union
 
 
 class DLockError(Exception):
@@ -20,7 +20,8 @@ class LockLost(DLockError):
 
     ``reason`` is one of ``expired`` (the lease ended by this machine's clock, or the server said so), ``refused`` (the
     server did not renew the hold), ``broken`` (by an operator), ``deleted`` (the key is gone), ``disconnected``,
-    ``max_hold``, ``closed`` (the ``DLock`` was closed) and ``forked`` (it belongs to the parent of this process).
+    ``released`` (by a RELEASE without the id of the acquire), ``max_hold``, ``closed`` (the ``DLock`` was closed) and
+    ``forked`` (it belongs to the parent of this process).
     """
 
     def __init__(self, keys: tuple[str, ...], reason: str) -> None:
@@ -45,7 +46,7 @@ class Replaced(DLockError):
 
 
 class Unavailable(DLockError):
-    """No server answered for ``retry_for`` seconds."""
+    """No server answered, or could do it, for ``retry_for`` seconds."""
 
 
 class Refused(DLockError):
@@ -69,6 +70,8 @@ class ServerError(Exception):
 
 class Disconnected(Exception):
     """No reply came, so the outcome of the request is not known."""
+
+    code = text = ""
 
 
 def failures() -> tuple[type[Exception], ...]:
@@ -113,6 +116,13 @@ def from_redis(error: Exception) -> Exception:
     return Disconnected(str(error) or type(error).__name__)
 
 
+def from_opening(error: Exception) -> Exception:
+    """The same while a connection is being opened: there only an error about the user is more than a failure."""
+    found = from_redis(error)
+    is_final = isinstance(found, ServerError) and found.code in ("NOPERM", "NOAUTH", "WRONGPASS")
+    return found if is_final else Disconnected(str(found))
+
+
 def from_cluster(error: Exception, commands: int) -> list[Any]:
     """The replies, if what a cluster client raised for one command is an error reply; else raises ``Disconnected``."""
     reply = from_redis(error)
@@ -129,7 +139,7 @@ def of_pipeline(replies: list[Any]) -> list[Any]:
     return known
 
 
-def user_error(error: ServerError) -> DLockError:
+def user_error(error: Union[Disconnected, ServerError]) -> DLockError:
     """The exception that a user sees for an error reply that ends a call."""
     if error.code == "ERR" and "unknown command" in error.text:
         return Refused("ERR", "the server has no module dlock (loadmodule libdlock.so), or does not know this command")

@@ -27,7 +27,8 @@ class DLock(Engine["Lock"]):
     """Locks on a server, a Sentinel group or a cluster, for threads.
 
     ``client`` is a ``redis.Redis`` (also from ``Sentinel.master_for``) or a ``redis.cluster.RedisCluster``. Times are
-    in seconds: ``lease`` is renewed every third of it; ``queue``, how long a place in a queue outlives its connection;
+    in seconds: ``lease`` is renewed every third of it; ``queue``, how long a place in a queue outlives its connection,
+    and the most that a grant to a client that died while it waited lasts (at least 0.02);
     ``retry_for``, how long a call goes on while no server answers; ``response_timeout``, how long a reply may take;
     ``max_hold``, how long a hold is renewed at most; ``replicas``, how many replicas must have each grant and each
     renewal. ``block``: wait on a connection of the pool for so long at a time, for servers behind proxies that pass no
@@ -102,7 +103,7 @@ class Hold(BaseHold):
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if self._state.release_id is not None:
+        if self._state.is_released:
             return  # the body released it, and learned the outcome
         try:
             self.release()
