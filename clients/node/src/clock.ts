@@ -33,3 +33,19 @@ export function createClock(monotonic: () => number, wall: () => number, boot: (
 }
 
 export const now = createClock(() => performance.now(), () => Date.now(), () => uptime() * 1000);
+
+/** Runs `work` at most once in this time: for the first call at once, for all later ones together at the end of it. */
+export function atMostOnceIn(pause: number, work: () => void): () => void {
+  let last = -Infinity;
+  let timer: NodeJS.Timeout | undefined;
+  const run = () => {
+    timer = undefined;
+    last = now();
+    work();
+  };
+  return () => {
+    const left = last + pause - now();
+    if (left <= 0) run();
+    else timer ??= setTimeout(run, left).unref();
+  };
+}

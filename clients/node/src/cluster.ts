@@ -34,14 +34,11 @@ export class Cluster implements Sender {
   async run(batch: Batch, signal?: AbortSignal): Promise<readonly Reply[]> {
     if (this.node(batch.key) === "") await this.#refresh();
     const name = this.node(batch.key);
-    if (name === "") throw new Disconnected(`no node has the slot of '${batch.key}'`);
-    try {
-      const replies = await this.#node(name).run(batch, signal);
-      return await Promise.all(replies.map((reply, index) => this.#follow(batch, index, reply, name, signal)));
-    } catch (error) {
-      void this.#refresh(); // perhaps a replica has taken over
-      throw error;
-    }
+    if (name === "") return batch.toSend().map(() => new Disconnected(`no node has the slot of '${batch.key}'`));
+    const first = await this.#node(name).run(batch, signal);
+    const replies = await Promise.all(first.map((reply, index) => this.#follow(batch, index, reply, name, signal)));
+    if (replies.some((reply) => reply instanceof Disconnected)) void this.#refresh(); // perhaps a replica took over
+    return replies;
   }
 
   /** Follows the redirections of a command. */
@@ -58,7 +55,6 @@ export class Cluster implements Sender {
       }
       const again = new Batch(isAsk ? [["ASKING"], command] : [command], batch.key, batch.block);
       reply = (await this.#node(name).run(again, signal)).at(-1);
-      batch.isCertain &&= again.isCertain;
     }
     return reply;
   }
@@ -89,7 +85,7 @@ export class Cluster implements Sender {
 
   async #readSlots(): Promise<void> {
     for (const name of await this.#candidates()) {
-      const [shards] = await this.#node(name).run(new Batch([["CLUSTER", "SLOTS"]], "")).catch(() => []);
+      const [shards] = await this.#node(name).run(new Batch([["CLUSTER", "SLOTS"]], ""));
       if (!Array.isArray(shards) || shards.length === 0) continue;
       for (const [first, last, [host, port]] of shards as [number, number, [string | null, number]][]) {
         const owner = `${host || addressOf(name).host}:${port}`;

@@ -29,6 +29,7 @@ export interface Adapter {
 
 /** What sends batches: one server, or a cluster. */
 export interface Sender {
+  /** Returns the replies; errors, also that none came, are among them. */
   run(batch: Batch, signal?: AbortSignal): Promise<readonly Reply[]>;
   /** Opens a connection that receives messages. */
   subscribe(channels: string[], onMessage: (text: string) => void, onEnd: () => void): Promise<Connection>;
@@ -109,6 +110,9 @@ class Link {
   }
 }
 
+/** With these a server refuses a connection for good. Any other error while it is opened is a failed connection. */
+const REFUSALS = new Set(["NOPERM", "NOAUTH", "WRONGPASS"]);
+
 /** Connections for calls that block are kept for the next of them, up to this number. */
 const MOST_SPARES = 4;
 
@@ -128,15 +132,13 @@ export class Server implements Sender {
   async run(batch: Batch, signal?: AbortSignal): Promise<readonly Reply[]> {
     try {
       if (batch.block > 0) return await this.#alone(batch, signal);
-      batch.isCertain = this.#link !== undefined;
       if (this.#link !== undefined) return await this.#link.run(batch);
       return await new Promise((resolve, reject) => {
         this.#queue.push((link) => (link instanceof Error ? reject(link) : resolve(link.run(batch))));
         if (!this.#isOpening) void this.#open();
       });
     } catch (error) {
-      if (error instanceof ServerError) return batch.toSend().map(() => error); // it refused the connection
-      throw error;
+      return batch.toSend().map(() => fromLibrary(error));
     }
   }
 
@@ -210,7 +212,10 @@ export class Server implements Sender {
       }, this.limit);
       promise.then(
         (value) => (isLate ? onLate?.(value) : resolve(value)),
-        (error: unknown) => reject(fromLibrary(error)),
+        (error: unknown) => {
+          const found = fromLibrary(error);
+          reject(REFUSALS.has(found.code) ? found : new Disconnected(found.message));
+        },
       ).finally(() => clearTimeout(timer));
     });
   }

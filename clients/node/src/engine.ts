@@ -1,6 +1,6 @@
 /** Runs programs, renews holds and receives messages. */
 
-import { afterReads, CLOCK_INTERVAL, now } from "./clock.js";
+import { afterReads, atMostOnceIn, CLOCK_INTERVAL, now } from "./clock.js";
 import { Cluster } from "./cluster.js";
 import { Server, type Adapter, type Connection, type Sender } from "./connections.js";
 import { DLockError } from "./errors.js";
@@ -49,11 +49,17 @@ export interface Settings {
   label?: string | undefined;
 }
 
+/** The shortest lease: a hold counts for less than its lease. */
+const LEAST_LEASE = 20;
+
 /** The channel on which servers tell of FLUSHDB and FLUSHALL. */
 const FLUSHES = "dlock:notify";
 
 /** How often a client that receives no messages asks instead. */
 const POLL = 1000;
+
+/** Messages have holds renewed at most that often, and all holds and waits checked. */
+const [HINT_PAUSE, CHECK_PAUSE] = [100, 1000];
 
 const OPTIONS = new Set(["timeout", "lease", "owner", "maxHold", "label", "signal"]);
 const SETTINGS = new Set(["lease", "queue", "retryFor", "maxHold", "replicas", "responseTimeout", "owner", "label"]);
@@ -80,11 +86,17 @@ export class Engine {
   readonly #waiters = new Map<string, Waiter>();
   readonly #running = new Set<Promise<unknown>>();
   #isClosed = false;
+  #isOver = false; // closed, and nothing more is sent
   #firstSubscription: Promise<void> | undefined; // ends with the first attempt
   #isSubscribed = false;
   #subscription: Connection | undefined;
   #renewalTimer: NodeJS.Timeout | undefined;
   #wakesAt = Infinity; // when the holds are looked at next
+  readonly #onFlush = atMostOnceIn(CHECK_PAUSE, () => this.#checkAll());
+  readonly #onHint = atMostOnceIn(HINT_PAUSE, () => {
+    this.#registry.takeHints();
+    this.#wakeAt(now());
+  });
 
   constructor(adapter: Adapter, settings: Settings) {
     checkNames(settings, SETTINGS);
@@ -92,24 +104,25 @@ export class Engine {
       lease = 30_000, queue = 10_000, retryFor = 10_000, replicas = 0, responseTimeout = 3000, maxHold = Infinity,
     } = settings;
     this.#defaults = { ...settings, lease, responseTimeout, maxHold };
-    for (const [name, value] of Object.entries({ queue, retryFor, responseTimeout })) requireTime(name, value, 1);
+    for (const [name, value] of Object.entries({ retryFor, responseTimeout })) requireTime(name, value, 1);
+    requireTime("queue", queue, LEAST_LEASE); // waits ask for no longer lease
     if (!Number.isInteger(replicas) || replicas < 0) throw new RangeError("replicas must be a number of replicas");
     const isCluster = adapter.nodes !== undefined;
     if (isCluster && replicas > 0) throw new TypeError("replicas needs a client for one server or a Sentinel group");
     const limit = Math.min(lease / 6, responseTimeout / 3, 1000);
     this.settings = { queue, retryFor, replicas: new Replicas(replicas, limit) };
-    const onDrop = () => this.#wakeAll(); // places lose their connection: the requests are repeated
+    const onDrop = atMostOnceIn(CHECK_PAUSE, () => this.#checkAll()); // places have lost their connection
     this.#sender = new (isCluster ? Cluster : Server)(adapter, responseTimeout, onDrop);
   }
 
   // Programs.
 
   /** Runs a program for a caller who may give up. */
-  async run<T>(program: (io: Io) => Promise<T>, signal?: AbortSignal): Promise<T> {
+  async run<T>(program: (io: Io) => Promise<T>, signal?: AbortSignal, isAwaited = true): Promise<T> {
     const reqids = new Set<string>();
     const io: Io = {
       send: (batch) => this.#send(batch, reqids, signal),
-      pause: (ms, reqid) => this.#pause(ms, reqid, signal),
+      pause: (ms, reqid) => this.#pause(ms, reqid, signal, isAwaited),
       background: (other) => void this.#inBackground(other),
     };
     const running = program(io);
@@ -124,23 +137,25 @@ export class Engine {
 
   async #inBackground(program: (io: Io) => Promise<unknown>): Promise<void> {
     try {
-      await this.run(program);
+      await this.run(program, undefined, false);
     } catch (error) {
-      log("left to its lease: %s", error);
+      log("a release: %s", error);
     }
   }
 
   #send(batch: Batch, reqids: Set<string>, signal: AbortSignal | undefined): Promise<readonly unknown[]> {
     if (signal?.aborted) return Promise.reject(signal.reason);
+    if (this.#isOver || (this.#isClosed && batch.reqid !== "")) return Promise.reject(closed());
     if (batch.reqid !== "") {
-      if (this.#isClosed) return Promise.reject(closed());
       reqids.add(batch.reqid);
       this.#waiters.set(batch.reqid, new Waiter());
     }
     return abortable(this.#sender.run(batch, signal), signal);
   }
 
-  async #pause(ms: number, reqid: string | undefined, signal: AbortSignal | undefined): Promise<Message | undefined> {
+  async #pause(
+    ms: number, reqid: string | undefined, signal: AbortSignal | undefined, isAwaited: boolean,
+  ): Promise<Message | undefined> {
     const waiter = this.#waiters.get(reqid ?? "");
     await new Promise<void>((resolve, reject) => {
       const end = () => {
@@ -150,17 +165,13 @@ export class Engine {
         if (signal?.aborted) reject(signal.reason);
         else resolve();
       };
-      // This timer keeps the process alive: the caller awaits the program.
       const timer = setTimeout(end, waiter === undefined || this.#isSubscribed ? ms : Math.min(POLL, ms));
+      if (!isAwaited) timer.unref(); // else it keeps the process alive
       if (waiter !== undefined) waiter.onWake = end;
       signal?.addEventListener("abort", end, { once: true });
       if (signal?.aborted || waiter?.isWoken) end();
     });
     return waiter?.message; // the last one: a grant may have ended in the same packet
-  }
-
-  #wakeAll(): void {
-    for (const waiter of this.#waiters.values()) waiter.wake();
   }
 
   // Holds.
@@ -171,13 +182,12 @@ export class Engine {
     const maxHold = options.maxHold ?? this.#defaults.maxHold;
     const lease = Math.min(options.lease ?? this.#defaults.lease, maxHold);
     if (options.timeout !== undefined) requireTime("timeout", options.timeout, 0);
-    requireTime("lease and maxHold", lease, 20);
+    requireTime("lease and maxHold", lease, LEAST_LEASE);
     if (owner !== undefined) requireText("owner", owner);
     if (label !== undefined && label !== "") requireText("label", label);
-    const request = new Request(target, owner ?? newId(), lease, this.#channel, label, newId(), owner === undefined);
-    // An owner that holds the lock already must not shorten its lease.
-    const longest = owner === undefined ? 0 : this.#registry.longest(request);
-    return longest <= lease ? request : new Request(target, request.owner, longest, this.#channel, label);
+    const mayQueue = target.form === "one" && options.timeout !== 0;
+    const firstLease = mayQueue ? Math.min(lease, this.settings.queue) : lease;
+    return new Request(target, owner ?? newId(), lease, firstLease, this.#channel, label);
   }
 
   async acquire(target: Target, options: AcquireOptions): Promise<HoldState> {
@@ -221,11 +231,8 @@ export class Engine {
   }
 
   async #renew(round: RenewalBatch): Promise<void> {
-    try {
-      round.apply(await this.#sender.run(round.batch));
-    } catch (error) {
-      log("renewal: %s", error);
-    }
+    const error = round.apply(await this.#sender.run(round.batch));
+    if (error !== undefined) log("renewal: %s", error.message);
   }
 
   // Messages.
@@ -240,7 +247,6 @@ export class Engine {
         this.#subscription = { ...connection, close: () => (connection.close(), onEnd()) };
         this.#isSubscribed = true;
         this.#checkAll(); // messages may have been missed
-        this.#wakeAll();
         if (this.#isClosed) this.#subscription.close();
         onAttempt();
         await ended;
@@ -254,7 +260,9 @@ export class Engine {
     }
   }
 
+  /** Each wait asks again, and each hold is renewed. */
   #checkAll(): void {
+    for (const waiter of this.#waiters.values()) waiter.wake();
     this.#registry.checkAll();
     if (this.#registry.size > 0) this.#wakeAt(now());
   }
@@ -262,10 +270,9 @@ export class Engine {
   #onMessage(text: string): void {
     const notice = message(text);
     if (notice === undefined) return;
-    this.#registry.onMessage(notice);
+    if (notice.event === "flushed") return this.#onFlush();
     this.#waiters.get(notice.reqid)?.wake(notice);
-    if (notice.event === "flushed") this.#wakeAll(); // a grant that was announced before may be gone
-    if ((notice.event === "flushed" || notice.event === "deleted") && this.#registry.size > 0) this.#wakeAt(now());
+    if (this.#registry.onMessage(notice)) this.#onHint();
   }
 
   /** Releases all holds, and ends all connections of its own. The client is the caller's. */
@@ -273,11 +280,8 @@ export class Engine {
     if (this.#isClosed) return;
     this.#isClosed = true;
     clearTimeout(this.#renewalTimer);
-    const releases = this.#registry.close((key) => this.#sender.node(key)).map((batch) => this.#sender.run(batch));
-    for (const result of await Promise.allSettled(releases)) {
-      if (result.status === "rejected") log("left to its lease: %s", result.reason);
-    }
-    this.#wakeAll();
+    await Promise.all(this.#registry.close((key) => this.#sender.node(key)).map((batch) => this.#sender.run(batch)));
+    this.#checkAll();
     await new Promise((resolve) => afterReads(resolve)); // waits leave their queues, in the background
     let timer: NodeJS.Timeout | undefined;
     const limit = new Promise((resolve) => (timer = setTimeout(resolve, this.#defaults.responseTimeout)));
@@ -286,6 +290,7 @@ export class Engine {
     };
     await Promise.race([idle(), limit]);
     clearTimeout(timer);
+    this.#isOver = true;
     this.#subscription?.close();
     this.#sender.close();
   }

@@ -9,7 +9,10 @@ export class DLockError extends Error {
   static { this.prototype.name = "DLockError"; } // here, so that bundlers do not change it
 }
 
-/** The lock was not granted within the timeout. Nothing is held, and no place in a queue is left. */
+/**
+ * The lock was not granted within the timeout. Nothing is held, and no place in a queue is left. If the last attempt
+ * ended with an error, that is the `cause`.
+ */
 export class NotAcquired extends DLockError { static { this.prototype.name = "NotAcquired"; } }
 
 /** Waiting would close a cycle of owners that wait for each other. Release what you hold, and begin again. */
@@ -25,8 +28,9 @@ export class Unavailable extends DLockError { static { this.prototype.name = "Un
  * The hold ended before it was released, so another client may have held the lock meanwhile.
  *
  * `reason` is one of `expired` (the lease ended by this machine's clock, or the server said so), `refused` (the server
- * did not renew the hold), `broken` (by an operator), `deleted` (the key is gone), `disconnected`, `max-hold` and
- * `closed` (the `DLock` was closed). `check()` of a hold that was released says `released`.
+ * did not renew the hold, and no message said why), `broken` (by an operator), `deleted` (the key is gone),
+ * `disconnected`, `released` (by a RELEASE without the id of the request; `check()` also of a hold that you released),
+ * `max-hold` and `closed` (the `DLock` was closed).
  */
 export class LockLost extends DLockError {
   static { this.prototype.name = "LockLost"; }
@@ -55,12 +59,25 @@ export class Refused extends DLockError {
 /** An error reply, with its code. Programs decide about it; users see one of the classes above. */
 export class ServerError extends Error {
   constructor(readonly code: string, readonly text: string) {
-    super(`${code} ${text}`);
+    super(`${code} ${text}`.trim());
   }
 }
 
-/** No reply came, so the outcome of the request is not known. */
-export class Disconnected extends Error {}
+/** In place of a reply that did not come: the outcome of the request is not known. It passes, as most errors do. */
+export class Disconnected extends ServerError {
+  constructor(text: string) {
+    super("", text);
+  }
+}
+
+/** The codes that end what they answer. Every other code passes: the same request, a little later. */
+const FINAL = new Set(["SPENT", "NOTHELD", "LOST", "UNKNOWN", "REENTRY", "REPLACED", "DEADLOCK", "LIMIT", "DIVERGED",
+  "STOPPED", "BROKEN", "STALE", "WRONGTYPE", "NOPERM", "NOAUTH", "WRONGPASS", "CROSSSLOT", "ERR"]);
+
+/** Whether the server will not answer otherwise later. */
+export function isFinal(error: ServerError): boolean {
+  return FINAL.has(error.code);
+}
 
 /** Keys as they are shown in messages. */
 export function names(keys: readonly string[]): string {
@@ -71,8 +88,8 @@ export function names(keys: readonly string[]): string {
  * An error of a client library: the error reply in it, or `Disconnected`. Error replies begin with a code in capitals;
  * errors of connections do not. Class names would not do: bundlers change them.
  */
-export function fromLibrary(error: unknown): ServerError | Disconnected {
-  if (error instanceof ServerError || error instanceof Disconnected) return error;
+export function fromLibrary(error: unknown): ServerError {
+  if (error instanceof ServerError) return error;
   const text = error instanceof Error ? error.message : String(error);
   const found = /^([A-Z]{2,})(?: |$)/.exec(text);
   if (found?.[1] !== undefined) return new ServerError(found[1], text.slice(found[0].length));

@@ -2,7 +2,7 @@
 
 import { now } from "./clock.js";
 import { LockLost, ServerError, type LossReason } from "./errors.js";
-import { Batch, log, newId, type Grant, type Message, type Replicas, type Reply, type Request } from "./requests.js";
+import { Batch, type Grant, type Message, type Replicas, type Reply, type Request } from "./requests.js";
 
 /** Clocks of two machines run at different rates: a lease counts for less than its time here. */
 const RATE = 0.99;
@@ -10,39 +10,30 @@ const MARGIN = 2;
 
 const ROUND = 1000;
 
-/** The leases that a request for these keys has on the server: one for each owner and key. */
-function leasesOf({ target, owner }: Request, keys: readonly string[]): string[] {
-  return keys.map((key) => JSON.stringify([target.family, target.mode, owner, key]));
-}
+/** For how long a hold is certain after the sending of a request that was answered. */
+export const certainty = (lease: number) => lease * RATE - MARGIN;
 
 /** One hold, of one key or of several. All times are those of `now()`. */
 export class HoldState {
   /** The hold is certain until then. */
-  until = 0;
+  until: number;
   renewAt = 0;
-  /** The leases on the server. Another hold of the same owner may share one, also one of several keys. */
-  readonly leases: readonly string[];
   /** When `maxHold` ends it. */
   readonly deadline: number;
   readonly onLoss: (() => void)[] = [];
-  /** Why the server will not renew it. */
-  refusalReason: LossReason = "refused";
+  /** Why the server will not renew it, by a message. */
+  hint: LossReason = "refused";
   /** No message came about the grant. */
   isUnannounced = false;
   /** The hold ends by the wish of its holder. */
   isReleased = false;
-  /** Of all copies of the release; undefined: not yet given back. */
-  releaseId: string | undefined;
   #reason: LossReason | undefined;
 
-  /** `lasts`: how long the server keeps the grant after `asked`. Default: for the lease of the request. */
-  constructor(
-    readonly request: Request, readonly grants: readonly Grant[], asked: number, maxHold: number,
-    lasts = request.lease, began = asked,
-  ) {
-    this.deadline = began + maxHold;
-    this.leases = leasesOf(request, this.keys);
-    this.#count(asked, Math.min(lasts, this.deadline - asked));
+  /** `sent`: when the request was; if a message tells of the grant, its first copy. */
+  constructor(readonly request: Request, readonly grants: readonly Grant[], sent: number, maxHold: number) {
+    this.deadline = now() + maxHold;
+    this.until = -Infinity;
+    this.renewed(sent, request.firstLease);
   }
 
   get keys(): string[] {
@@ -54,15 +45,11 @@ export class HoldState {
     return Math.min(this.request.lease, this.deadline - at);
   }
 
-  #count(asked: number, lease: number): void {
-    // From before the request was sent: the reply may have been on its way for any time.
-    this.until = asked + lease * RATE - MARGIN;
-    this.renewAt = asked + lease / 3;
-  }
-
-  /** The server counts the lease from a moment after `asked`. */
-  renewed(asked: number, lease: number): void {
-    if (this.reason() === undefined) this.#count(asked, lease);
+  /** A request was answered: the hold lasts for the lease from when it was sent. Nothing makes that shorter. */
+  renewed(sent: number, lease: number): void {
+    this.until = Math.max(this.until, Math.min(sent + certainty(lease), this.deadline));
+    this.renewAt = now() + (this.until - now()) / 3;
+    this.hint = "refused";
   }
 
   /** Ends the hold, unless it has ended. */
@@ -72,7 +59,7 @@ export class HoldState {
     for (const tell of this.onLoss) tell();
   }
 
-  /** Why the hold is lost; undefined while it is certain. No I/O. */
+  /** Why the hold is lost; undefined while it is certain. No I/O. A loss that was told stays told. */
   reason(): LossReason | undefined {
     if (this.#reason === undefined && !this.isReleased && now() >= this.until) {
       const isEnd = now() >= this.deadline - MARGIN - this.request.lease * (1 - RATE);
@@ -93,41 +80,44 @@ export class HoldState {
   }
 }
 
-/** Renewals of several holds, in one batch. `leases`: the longest lease of each owner of several holds. */
+/** Renewals of several holds, in one batch. */
 export class RenewalBatch {
   readonly batch: Batch;
-  readonly #asked = now();
+  readonly #sent = now();
   readonly #due: readonly (readonly [HoldState, number])[];
 
-  constructor(due: readonly HoldState[], replicas: Replicas, leases: ReadonlyMap<string, number>) {
-    // All holds of one owner and key share one lease on the server: none may shorten that of another.
-    this.#due = due.map((hold) => {
-      const longest = Math.max(...hold.leases.map((lease) => leases.get(lease) ?? 0));
-      return [hold, Math.max(hold.lease(this.#asked), longest)];
-    });
+  constructor(due: readonly HoldState[], replicas: Replicas) {
+    this.#due = due.map((hold) => [hold, hold.lease(this.#sent)]);
     const renewals = this.#due.flatMap(([hold, lease]) =>
       hold.grants.map((grant) => hold.request.renew(grant, lease)));
     this.batch = new Batch(renewals, due[0]?.request.target.key ?? "", 0, replicas);
   }
 
-  /** An error other than that nothing is held says nothing about a hold: the next round tries again. */
-  apply(replies: readonly Reply[]): void {
+  /**
+   * An error other than that nothing is held says nothing about a hold: the next round tries again. Returns an error,
+   * if there is one; `isGrant`: the hold does not count before.
+   */
+  apply(replies: readonly Reply[], isGrant = false): ServerError | undefined {
     const { replicas, commands } = this.batch;
-    const isConfirmed = !replicas.areTooFew(replies.slice(commands.length));
-    if (!isConfirmed) log("renewal: too few replicas confirmed it");
+    const confirmed = replies.slice(commands.length);
+    const refusal = isGrant ? replicas.refusalOfGrant(confirmed) : replicas.refusal(confirmed);
+    const errors: ServerError[] = [];
     let next = 0;
     for (const [hold, lease] of this.#due) {
-      const codes = hold.grants.map(() => replies[next++])
-        .flatMap((reply) => (reply instanceof ServerError ? [reply.code] : []));
-      if (codes.includes("NOTHELD") || codes.includes("WRONGTYPE")) hold.lose(hold.refusalReason);
-      else if (codes.length === 0 && isConfirmed) hold.renewed(this.#asked, Math.min(lease, hold.lease(this.#asked)));
+      const failed = hold.grants.map(() => replies[next++]).filter((reply) => reply instanceof ServerError);
+      errors.push(...failed);
+      if (failed.some(({ code }) => code === "NOTHELD" || code === "WRONGTYPE")) hold.lose(hold.hint);
+      else if (failed.length === 0 && refusal === undefined) hold.renewed(this.#sent, lease);
     }
+    return errors[0] ?? refusal;
   }
 }
 
 /** The holds that are renewed, by their requests. */
 export class Registry {
   readonly #holds = new Map<string, HoldState>();
+  /** Losses of which messages tell, by token. Anybody can forge these: the server is asked. */
+  readonly #hints = new Map<string, LossReason>();
 
   get size(): number { return this.#holds.size; }
 
@@ -142,10 +132,8 @@ export class Registry {
   due(replicas: Replicas, node: (key: string) => string): [RenewalBatch[], number] {
     const at = now();
     const due: HoldState[] = [];
-    const leases = new Map<string, number>();
     let again = at + 10_000;
     for (const hold of this.#holds.values()) {
-      for (const lease of hold.leases) leases.set(lease, Math.max(hold.lease(at), leases.get(lease) ?? 0));
       if (hold.reason() !== undefined) {
         this.remove(hold);
         continue;
@@ -160,18 +148,16 @@ export class Registry {
       }
       again = Math.min(again, hold.renewAt, hold.until);
     }
-    return [roundsOf(due, node).map((holds) => new RenewalBatch(holds, replicas, leases)), again];
+    return [roundsOf(due, node).map((holds) => new RenewalBatch(holds, replicas)), again];
   }
 
-  /** The longest lease that the owner of a request counts on already, for one of its keys. */
-  longest(request: Request): number {
-    const wanted = new Set(leasesOf(request, request.target.keys));
-    const at = now();
-    let longest = 0;
+  /** Has the holds of which messages told renewed next. */
+  takeHints(): void {
     for (const hold of this.#holds.values()) {
-      if (hold.leases.some((lease) => wanted.has(lease))) longest = Math.max(longest, hold.lease(at));
+      const hint = hold.grants.map((grant) => this.#hints.get(String(grant.token))).find(Boolean);
+      if (hint !== undefined) [hold.hint, hold.renewAt] = [hint, 0];
     }
-    return longest;
+    this.#hints.clear();
   }
 
   /** Asks the server about all holds, with the next renewals: they may have ended. */
@@ -183,29 +169,19 @@ export class Registry {
   close(node: (key: string) => string): Batch[] {
     const all = [...this.#holds.values()];
     this.#holds.clear();
-    for (const hold of all) {
-      hold.lose("closed");
-      hold.releaseId = newId();
-    }
+    for (const hold of all) hold.lose("closed");
     return roundsOf(all, node).map((holds) => {
-      const releases = holds.flatMap(({ request, grants, releaseId }) =>
-        grants.map((grant) => request.release(grant, releaseId ?? "")));
+      const releases = holds.map(({ request, grants: [grant] }) => request.release(grant));
       return new Batch(releases, holds[0]?.request.target.key ?? "");
     });
   }
 
-  /** A message with the id of a hold's request, and its token, is the server's: nobody else knows both. */
-  onMessage({ event, token, reqid }: Message): void {
-    if (event === "flushed") this.checkAll();
-    const hold = this.#holds.get(reqid);
-    if (hold === undefined || !hold.grants.some((grant) => String(grant.token) === token)) return;
-    if (event === "deleted") {
-      hold.refusalReason = event; // or its slot moved: the server is asked
-      hold.renewAt = 0;
-    } else if (event === "expired" || event === "broken" || event === "disconnected") {
-      if (event === "expired") hold.reason(); // at the end of maxHold, if the message comes before the timer
-      hold.lose(event);
-    }
+  /** Whether a message tells of the loss of a hold. */
+  onMessage({ event, token }: Message): boolean {
+    const isLoss = event === "expired" || event === "broken" || event === "deleted" || event === "disconnected";
+    if (!isLoss || this.#holds.size === 0) return false;
+    this.#hints.set(token, event);
+    return true;
   }
 }
 

@@ -71,9 +71,6 @@ export class Hold<Token extends number | string = number> {
    * not known. Neither is retried: a second call has the same outcome. `done`: waiters of `runOnce` need not run.
    */
   release({ done = false }: { done?: boolean } = {}): Promise<void> {
-    if (this.#released === undefined && this.#state.releaseId !== undefined) { // by close()
-      this.#released = Promise.reject(new LockLost(this.#state.keys, this.#state.reason() ?? "closed"));
-    }
     return (this.#released ??= this.#engine.release(this.#state, done));
   }
 
@@ -183,7 +180,7 @@ export class Latch {
   constructor(/** @internal */ readonly engine: Engine, readonly key: string) {}
 
   #ask(...command: Command): Promise<Reply> {
-    return this.engine.run((io) => ask(io, command, this.key, this.engine.settings));
+    return this.engine.run((io) => ask(io, command, this.key, this.engine.settings.retryFor));
   }
 
   /** Closes the latch for `count` steps; false if one is closed already, which does not change. */
@@ -228,7 +225,7 @@ export class Election {
 
   async #leader(io: Io): Promise<Leader | undefined> {
     const { key } = this.lock.target;
-    const info = fields(await ask(io, ["DLOCK.INFO", key], key, this.lock.engine.settings));
+    const info = fields(await ask(io, ["DLOCK.INFO", key], key, this.lock.engine.settings.retryFor));
     if (Number(info.get("holds") ?? 0) === 0) return undefined;
     return { value: String(info.get("label") ?? ""), token: Number(info.get("token")) };
   }

@@ -82,22 +82,23 @@ export class Target {
   }
 }
 
-/** One acquire, with all that its copies have in common. */
+/** One acquire, with all that its copies have in common. Its id names it until its release. */
 export class Request {
   constructor(
     readonly target: Target,
     readonly owner: string,
+    /** What each renewal asks for. */
     readonly lease: number,
+    /** What the acquire asks for: less, if it may wait in a queue. A waiter that dies costs this. */
+    readonly firstLease: number,
     readonly channel: string,
     readonly label: string | undefined,
     readonly reqid: string = newId(),
-    /** No other request has this owner. */
-    readonly isOwnName = false,
   ) {}
 
   /** The same once more, as another request. */
   renewed(): Request {
-    return new Request(this.target, this.owner, this.lease, this.channel, this.label, newId(), this.isOwnName);
+    return new Request(this.target, this.owner, this.lease, this.firstLease, this.channel, this.label);
   }
 
   /** A copy of the request. `wait` is empty, or how to wait: BLOCK and QUEUE with their times. */
@@ -105,33 +106,32 @@ export class Request {
     const { family, form, keys, mode, options } = this.target;
     const verb = { one: "ACQUIRE", all: "MACQUIRE", any: "ANYACQUIRE" }[form];
     return [`${family}.${verb}`, ...(form === "one" ? [] : [keys.length]), ...keys, this.owner, ...mode, ...options,
-      "PX", onWire(this.lease), ...wait, "NOTIFY", this.channel, "REQID", this.reqid,
+      "PX", onWire(this.firstLease), ...wait, "NOTIFY", this.channel, "REQID", this.reqid,
       ...(this.label === undefined ? [] : ["LABEL", this.label])];
   }
 
-  /** Ends the request: no copy of it waits, or is granted, afterwards. */
-  cancel(): Command {
-    return [`${this.target.family}.CANCEL`, this.target.key, this.owner, "REQID", this.reqid];
+  /** Extends the lease of what was granted. */
+  renew({ key, token }: Grant, lease: number): Command {
+    const holder = this.target.family === "DSEM" ? [token] : [this.owner, ...this.target.mode];
+    return [`${this.target.family}.RENEW`, key, ...holder, "PX", onWire(lease), ...this.#token(token)];
   }
 
-  /** Restarts the lease of what was granted. */
-  renew(grant: Grant, lease: number): Command {
-    const verb = `${this.target.family}.RENEW`;
-    return [verb, grant.key, ...this.#holder(grant), "PX", onWire(lease), ...this.#token(grant)];
+  /**
+   * Ends what the request has: its hold, or its wait. Without a grant all that it may have. `done`: tells observers of
+   * the hold that its work is done.
+   */
+  release(grant?: Grant, done = false): Command {
+    const { family, form, keys, key, mode } = this.target;
+    const id = ["REQID", this.reqid];
+    if (form === "all" || (form === "any" && grant === undefined)) {
+      return [`${family}.MRELEASE`, keys.length, ...keys, this.owner, ...id];
+    }
+    const token = grant === undefined ? [] : this.#token(grant.token);
+    return [`${family}.RELEASE`, grant?.key ?? key, this.owner, ...mode, ...token, ...id, ...(done ? ["DONE"] : [])];
   }
 
-  /** Gives back what was granted. `done`: tells observers of the hold that its work is done. */
-  release(grant: Grant, reqid: string, done = false): Command {
-    return [`${this.target.family}.RELEASE`, grant.key, ...this.#holder(grant), ...this.#token(grant), "REQID", reqid,
-      ...(done ? ["DONE"] : [])];
-  }
-
-  #holder(grant: Grant): Arg[] {
-    return this.target.family === "DSEM" ? [grant.token] : [this.owner, ...this.target.mode];
-  }
-
-  #token(grant: Grant): Arg[] {
-    return this.target.family === "DSEM" ? [] : ["TOKEN", grant.token];
+  #token(token: number | string): Arg[] {
+    return this.target.family === "DSEM" ? [] : ["TOKEN", token];
   }
 }
 
@@ -148,24 +148,21 @@ export class Replicas {
     return this.wanted > 0 ? [["WAIT", this.wanted, onWire(this.limit)], ["INFO", "dlock_keys"]] : [];
   }
 
-  /** Whether the write does not count, by the replies to `requests()`. */
-  areTooFew(replies: readonly Reply[]): boolean {
-    return this.wanted > 0 && !(Number(replies[0] instanceof ServerError ? NaN : replies[0] ?? NaN) >= this.wanted);
+  /** Why the write does not count, by the replies to `requests()`. */
+  refusal([count]: readonly Reply[]): ServerError | undefined {
+    if (this.wanted === 0 || Number(count) >= this.wanted) return undefined;
+    return new ServerError("NOREPLICAS", `${count} of ${this.wanted} replicas have it`);
   }
 
-  /** Whether a grant does not count: a replica that came over since may have confirmed one of another primary. */
-  areFromElsewhere(replies: readonly Reply[]): boolean {
-    return this.wanted > 0 && !String(replies[1]).split(/\s+/).includes("dlock_quarantine_left_ms:0");
+  /** Why a grant does not count: also if a replica came over since, which may have confirmed one of another primary. */
+  refusalOfGrant(replies: readonly Reply[]): ServerError | undefined {
+    const isCalm = this.wanted === 0 || String(replies[1]).split(/\s+/).includes("dlock_quarantine_left_ms:0");
+    return this.refusal(replies) ?? (isCalm ? undefined : new ServerError("QUARANTINE", "a replica came over since"));
   }
 }
 
-export const NO_REPLICAS = new Replicas(0, 0);
-
 /** Commands for one server, which are sent together, in order. */
 export class Batch {
-  /** Set by the I/O: sent once, over a connection that was open before. */
-  isCertain = false;
-
   constructor(
     readonly commands: readonly Command[],
     /** Tells the node of a cluster. */
@@ -173,18 +170,18 @@ export class Batch {
     /** The server may take this much longer to answer. */
     readonly block = 0,
     /** The last replies are those to its requests. */
-    readonly replicas = NO_REPLICAS,
+    readonly replicas = new Replicas(0, 0),
     /** A message about this request ends the next pause for it. */
     readonly reqid = "",
   ) {}
 
   /** The commands, and those that wait for replicas. */
   toSend(): readonly Command[] {
-    return this.replicas.wanted > 0 ? [...this.commands, ...this.replicas.requests()] : this.commands;
+    return [...this.commands, ...this.replicas.requests()];
   }
 }
 
-/** What the server says about a place or a hold. Anybody who may publish can forge it. */
+/** What the server says about a wait or a hold. Anybody who may publish can forge it, but for the id of a request. */
 export interface Message {
   readonly event: string;
   readonly token: string;

@@ -101,18 +101,24 @@ for (const kind of KINDS) {
 }
 
 test("the end of maxHold has its reason, also if the message of the server comes before the timer", async () => {
-  const { HoldState, Registry } = await import("../dist/esm/holds.js");
+  const { HoldState, Registry, RenewalBatch } = await import("../dist/esm/holds.js");
+  const { Replicas, Request, Target } = await import("../dist/esm/requests.js");
+  const { ServerError } = await import("../dist/esm/errors.js");
   const { now } = await import("../dist/esm/clock.js");
-  const request = { lease: 8000, reqid: "r", owner: "o", target: { family: "DLOCK", mode: "" } };
   const heard = (maxHold, event) => {
-    const [holds, hold] = [new Registry(), new HoldState(request, [{ key: "k", token: 7 }], now() - 9000, maxHold)];
+    const request = new Request(new Target("DLOCK", ["k"]), "o", 100, 100, "channel", undefined, "r");
+    const [holds, hold] = [new Registry(), new HoldState(request, [{ key: "k", token: 7 }], now(), maxHold)];
+    for (const end = now() + 100; now() < end;);
     holds.add(hold);
-    holds.onMessage({ event, token: "7", reqid: "r" });
+    assert(holds.onMessage({ event, token: "7", reqid: "another" }));
+    holds.takeHints();
+    if (event === "broken") new RenewalBatch([hold], new Replicas(0, 1)).apply([new ServerError("NOTHELD", "")]);
+    else holds.due(new Replicas(0, 1), () => "");
     return hold.reason();
   };
-  assert.equal(heard(6000, "expired"), "max-hold");
+  assert.equal(heard(60, "expired"), "max-hold");
   assert.equal(heard(20_000, "expired"), "expired");
-  assert.equal(heard(6000, "broken"), "broken");
+  assert.equal(heard(60, "broken"), "broken");
 });
 
 describe("the clients that were complained of", () => {

@@ -1,77 +1,373 @@
-/** Parts of the client, without a server: replicas, the clock, slots, and what is read. */
+/** Parts of the client, without a server: belief, releases, codes, replicas, the clock, slots, and what is read. */
 
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, test } from "node:test";
+import { LockLost, NotAcquired, Refused, ReleaseUnknown, Replaced, Unavailable } from "redis-dlock";
+
+import { after, ioOf as realIoOf } from "./fake.mjs";
 
 const inside = (name) => import(new URL(`../dist/esm/${name}.js`, import.meta.url));
-const { acquire } = await inside("programs");
+const { acquire, ask, release } = await inside("programs");
+const { HoldState, RenewalBatch } = await inside("holds");
 const { Batch, message, Replicas, Request, Target } = await inside("requests");
-const { createClock, now } = await inside("clock");
+const { atMostOnceIn, createClock, now } = await inside("clock");
 const { slotOf } = await inside("cluster");
-const { fromLibrary, Disconnected } = await inside("errors");
+const { fromLibrary, isFinal, Disconnected, ServerError } = await inside("errors");
+
+// The tests make time pass.
+let time = performance.now();
+const ahead = Date.now() - time;
+performance.now = () => time;
+Date.now = () => time + ahead;
+const sleep = async (ms) => void (time += ms);
+const ioOf = (replies, options) => realIoOf(replies, { sleep, ...options });
+const near = (actual, expected) => assert(Math.abs(actual - expected) < 0.01, `${actual}, not ${expected}`);
+
+const FINAL = ("SPENT NOTHELD LOST UNKNOWN REENTRY REPLACED DEADLOCK LIMIT DIVERGED STOPPED BROKEN STALE " +
+  "WRONGTYPE NOPERM NOAUTH WRONGPASS CROSSSLOT ERR").split(" ");
+const PASSING = ("QUARANTINE MOVING UNBLOCKED READONLY LOADING MASTERDOWN CLUSTERDOWN TRYAGAIN NOREPLICAS MISCONF " +
+  "OOM BUSY MOVED ASK NEVERSEEN").split(" ");
+const NONE = new Disconnected("cut");
+const code = (name, text = "text") => new ServerError(name, text);
 
 const info = (left) => `# dlock_keys\r\ndlock_keys:3\r\ndlock_quarantine_left_ms:${left}\r\n`;
 
-for (const [acknowledged, left, outcome] of [[1, 0, "granted"], [2, 0, "granted"], [0, 0, "refused"],
-  [null, 0, "refused"], [0, 700, "refused"], [1, 700, "asked again"]]) {
-  test(`docs/failover.md, rule 4: ${acknowledged} replicas, quarantine of ${left} ms: ${outcome}`, async () => {
-    const request = new Request(new Target("DLOCK", ["k"]), "me", 10_000, "channel", undefined, "id");
-    const settings = { queue: 10_000, retryFor: 10_000, replicas: new Replicas(1, 500) };
-    const sent = [];
-    const rolledBack = [];
-    const stop = new Error("enough");
-    const io = {
-      async send(batch) {
-        sent.push(batch);
+function requestOf({ target = new Target("DLOCK", ["k"]), lease = 10_000, firstLease = lease } = {}) {
+  return new Request(target, "me", lease, firstLease, "channel", undefined, "id");
+}
+
+function settingsOf({ queue = 10_000, replicas = 0, retryFor = 10_000 } = {}) {
+  return { queue, retryFor, replicas: new Replicas(replicas, 500) };
+}
+
+/** Runs an acquire until a second reply would be needed, or more. */
+const acquired = (io, request, { limit = Infinity, maxHold = Infinity, ...settings } = {}) =>
+  acquire(io, request, limit, settingsOf(settings), maxHold).catch((error) => error);
+
+const verbs = (io) => io.sent.flatMap(({ commands }) => commands.map(([verb]) => verb.split(".")[1]));
+
+/** The commands that programs in the background send first. */
+async function given(io) {
+  const commands = [];
+  for (const program of io.given) {
+    const other = ioOf([1]);
+    await program(other);
+    commands.push(...other.sent.flatMap((batch) => batch.commands));
+  }
+  return commands;
+}
+
+describe("belief", () => {
+  test("a reply counts from the sending of its own copy", async () => {
+    const late = async () => (await sleep(200), 7);
+    const io = ioOf([NONE, late]);
+    const state = await acquired(io, requestOf());
+    near(state.until, now() - 200 + 9898);
+  });
+
+  test("a message counts from the sending of the first copy", async () => {
+    const io = ioOf([null], { messages: [[200], [200, "granted"]] });
+    const began = now();
+    const state = await acquired(io, requestOf({ lease: 30_000, firstLease: 2000 }), { queue: 2000 });
+    assert.deepEqual(state.grants, [{ key: "k", token: 7 }]);
+    near(state.until, began + 1978);
+    near(state.renewAt, now() + (state.until - now()) / 3);
+    assert.deepEqual(verbs(io), ["ACQUIRE", "ACQUIRE"]);
+    assert.equal(new Set(io.sent.map(({ commands: [copy] }) => copy.join(" "))).size, 1); // PX, too
+  });
+
+  test("a message counts after a copy whose reply was lost, and for an owner with a name", async () => {
+    const io = ioOf([NONE, null], { messages: [[50, "granted"]] });
+    const began = now();
+    const state = await acquired(io, requestOf());
+    assert.equal(state.grants[0].token, 7);
+    near(state.until, began + 9898);
+  });
+
+  for (const [what, settings, messages] of [
+    ["less than half of it is left", { queue: 400 }, [[150], [100, "granted"]]],
+    ["nothing of it is left", { queue: 100 }, [[50], [80, "granted"]]],
+    ["replicas must have it", { queue: 10_000, replicas: 1 }, [[10, "granted"]]],
+  ]) {
+    test(`a message is followed by a renewal if ${what}`, async () => {
+      const renewal = (batch) => [after(batch.commands[0], "TOKEN"), 1, info(0)];
+      const io = ioOf([null, ...(messages.length > 1 ? [null] : []), renewal], { messages });
+      const firstLease = Math.min(settings.queue, 30_000);
+      const state = await acquired(io, requestOf({ lease: 30_000, firstLease }), settings);
+      assert.equal(verbs(io).at(-1), "RENEW");
+      const [renew] = io.sent.at(-1).commands;
+      assert.equal(after(renew, "PX"), 30_000);
+      assert.equal(after(renew, "TOKEN"), 7);
+      near(state.until, now() + 29_698);
+      assert.equal(state.reason(), undefined);
+      assert.deepEqual(io.given, []);
+    });
+  }
+
+  test("a call that was granted after half of the lease is followed by a renewal", async () => {
+    const target = new Target("DLOCK", ["a", "b"], "all");
+    for (const [wait, expected] of [[600, ["MACQUIRE", "RENEW", "RENEW"]], [10, ["MACQUIRE"]]]) {
+      const io = ioOf([async () => (await sleep(wait), [[7, 8]]), 7]);
+      const state = await acquired(io, requestOf({ target, lease: 1000 }));
+      assert.deepEqual(verbs(io), expected);
+      near(state.until, now() + 988 - (wait > 500 ? 0 : wait));
+    }
+  });
+
+  for (const refusal of [code("NOTHELD"), code("WRONGTYPE"), code("READONLY"), NONE]) {
+    test(`a renewal before the work gets ${refusal.code || "no reply"}: given up, and begun again`, async () => {
+      const io = ioOf([null, refusal, 9], { messages: [[60, "granted"]] });
+      const state = await acquired(io, requestOf({ firstLease: 100 }), { queue: 100 });
+      assert.deepEqual(verbs(io), ["ACQUIRE", "RENEW", "ACQUIRE"]);
+      assert.equal(state.grants[0].token, 9);
+      const ids = io.sent.map(({ reqid }) => reqid);
+      assert.equal(ids[0], "id");
+      assert.notEqual(ids[2], "id");
+      assert.deepEqual(await given(io), [["DLOCK.RELEASE", "k", "me", "REQID", "id"]]);
+    });
+  }
+
+  test("a try whose renewal fails is given up, and ends", async () => {
+    const io = ioOf([async () => (await sleep(60), 7), code("READONLY")]);
+    const error = await acquired(io, requestOf({ lease: 100 }), { limit: 0 });
+    assert(error instanceof NotAcquired && error.cause.code === "READONLY", String(error));
+    assert.equal((await given(io)).length, 1);
+  });
+
+  test("nothing makes a promise shorter, and maxHold ends it", () => {
+    const state = new HoldState(requestOf(), [{ key: "k", token: 7 }], now(), Infinity);
+    const before = state.until;
+    state.renewed(now(), 100);
+    state.renewed(now() - 20_000, 10_000);
+    assert.equal(state.until, before);
+    state.renewed(now(), 20_000);
+    assert(state.until > before + 9000);
+    const limited = new HoldState(requestOf(), [{ key: "k", token: 7 }], now(), 500);
+    limited.renewed(now(), 10_000);
+    near(limited.until, now() + 500);
+    near(limited.lease(now()), 500);
+  });
+
+  test("a loss that was told stays told", () => {
+    const state = new HoldState(requestOf({ lease: 100 }), [{ key: "k", token: 7 }], now() - 200, Infinity);
+    assert.equal(state.reason(), "expired");
+    state.renewed(now(), 10_000);
+    assert.equal(state.reason(), "expired");
+    assert.equal(state.validFor(), 0);
+  });
+
+  test("a renewal ends a hold by NOTHELD and WRONGTYPE only", () => {
+    for (const reply of [7, NONE, ...[...FINAL, ...PASSING].map((name) => code(name))]) {
+      const state = new HoldState(requestOf({ firstLease: 1000 }), [{ key: "k", token: 7 }], now(), Infinity);
+      const before = state.until;
+      const renewal = new RenewalBatch([state], new Replicas(0, 1));
+      void sleep(300);
+      renewal.apply([reply]);
+      assert.equal(state.reason(), ["NOTHELD", "WRONGTYPE"].includes(reply.code) ? "refused" : undefined);
+      near(state.until, reply === 7 ? now() - 300 + 9898 : before);
+    }
+  });
+});
+
+describe("an acquire", () => {
+  for (const name of FINAL.filter((name) => name !== "SPENT")) {
+    test(`${name} ends it`, async () => {
+      const io = ioOf([code(name), 7]);
+      const error = await acquired(io, requestOf());
+      const isNamed = name === "DEADLOCK" || name === "REPLACED"; // by its class
+      assert(error instanceof Error && error.message === (isNamed ? "text" : `${name} text`), String(error));
+      assert.equal(io.sent.length, 1);
+      assert.deepEqual(await given(io), [["DLOCK.RELEASE", "k", "me", "REQID", "id"]]);
+    });
+  }
+
+  for (const name of PASSING) {
+    test(`${name} passes, and a try carries it`, async () => {
+      const io = ioOf([code(name), 7]);
+      assert.equal((await acquired(io, requestOf())).grants[0].token, 7);
+      assert.deepEqual(io.given, []);
+      const error = await acquired(ioOf([code(name)]), requestOf(), { limit: 0 });
+      assert(error instanceof NotAcquired && error.message.includes(`${name} text`), String(error));
+      const late = await acquired(ioOf([code(name)]), requestOf(), { limit: 60 });
+      assert(late instanceof NotAcquired && late.cause.code === name, String(late));
+    });
+  }
+
+  test("a spent request is given up, and begins again with a new id", async () => {
+    const io = ioOf([NONE, code("SPENT"), 7]);
+    const state = await acquired(io, requestOf());
+    const ids = io.sent.map(({ commands: [copy] }) => after(copy, "REQID"));
+    assert.deepEqual(ids.slice(0, 2), ["id", "id"]);
+    assert.notEqual(ids[2], "id");
+    assert.equal(state.request.reqid, ids[2]);
+    assert.deepEqual(await given(io), [["DLOCK.RELEASE", "k", "me", "REQID", "id"]]);
+  });
+
+  test("a message counts from the first copy of the new id", async () => {
+    const io = ioOf([async () => (await sleep(150), code("SPENT")), null], { messages: [[10, "granted"]] });
+    const state = await acquired(io, requestOf());
+    near(state.until, now() - 10 + 9898);
+  });
+
+  for (const [what, replies, limit, count] of [
+    ["a try that was answered", [null], 0, 0], ["a try that was refused", [code("LIMIT")], 0, 0],
+    ["a try that gets a passing error", [code("OOM")], 0, 0], ["a try without an answer", [NONE], 0, 1],
+    ["a wait", [null], 30, 1], ["a wait that was refused", [code("DEADLOCK")], 30, 1],
+  ]) {
+    test(`the end of ${what} sends ${count} release`, async () => {
+      const io = ioOf(replies);
+      const error = await acquired(io, requestOf(), { limit });
+      assert(error instanceof Error);
+      assert.equal(error instanceof Unavailable, what.includes("without"));
+      assert.deepEqual(await given(io), count ? [["DLOCK.RELEASE", "k", "me", "REQID", "id"]] : []);
+    });
+  }
+
+  test("'replaced' ends it; another message has it ask again, after 100 ms at the earliest", async () => {
+    const error = await acquired(ioOf([null], { messages: [[0, "replaced"]] }), requestOf());
+    assert(error instanceof Replaced);
+    for (const event of ["expired", "deleted", "deadlock", "offered", "disconnected"]) {
+      const io = ioOf([null, 7], { messages: [[0, event]] });
+      assert.equal((await acquired(io, requestOf())).grants[0].token, 7);
+      assert.equal(io.sent.length, 2);
+      near(io.pauses.at(-1), 100);
+    }
+  });
+
+  test("a release that gives up is repeated until it is answered, or the time of the request is over", async () => {
+    const io = ioOf([null]);
+    const request = requestOf({ lease: 100, firstLease: 50 });
+    await acquired(io, request, { limit: 1, queue: 50 });
+    const [program] = io.given;
+    const answered = ioOf([NONE, code("LOADING"), null]);
+    await program(answered);
+    assert.equal(answered.sent.length, 3);
+    for (const reply of [code("UNKNOWN"), code("LOST", "broken"), code("ERR")]) {
+      const refused = ioOf([reply]);
+      await assert.rejects(program(refused), Refused);
+      assert.equal(refused.sent.length, 1);
+    }
+    const silent = ioOf([NONE]);
+    const began = now();
+    await assert.rejects(program(silent), Unavailable);
+    assert(now() - began >= 150 && now() - began < 450, `${now() - began} ms`); // 100 + 50, and a pause
+  });
+});
+
+describe("a release", () => {
+  const held = (options, lease = 10_000) => {
+    const request = requestOf({ lease, ...options });
+    const key = request.target.form === "any" ? request.target.keys[1] : request.target.key;
+    const token = request.target.family === "DSEM" ? "permit" : 7;
+    return new HoldState(request, [{ key, token }], now(), Infinity);
+  };
+  const outcome = async (state, replies, settings) => {
+    const io = ioOf(replies);
+    return [await release(io, state, settingsOf(settings)).then(() => "released", (error) => error), io];
+  };
+
+  for (const [what, replies, expected, sent = 1] of [
+    ["an Integer", [0], "released"],
+    ["an Integer to a second copy", [NONE, 3], "released", 2],
+    ["LOST expired", [code("LOST", "expired after 10 s")], "released"],
+    ["LOST expired to a second copy", [NONE, code("LOST", "expired after 10 s")], "released", 2],
+    ...["broken", "deleted", "disconnected", "released"].map((why) =>
+      [`LOST ${why}`, [code("LOST", `${why} text`)], `lost ${why}`]),
+    ["LOST broken to a second copy", [NONE, code("LOST", "broken text")], "lost broken", 2],
+    ["Null", [null], "unknown"],
+    ...["UNKNOWN", "SPENT", "NOTHELD", "WRONGTYPE", "NOPERM", "ERR"].map((name) => [name, [code(name)], "unknown"]),
+    ...PASSING.map((name) => [name, [code(name), 0], "released", 2]),
+  ]) {
+    test(`gets ${what}: ${expected}`, async () => {
+      const [error, io] = await outcome(held(), replies);
+      if (expected === "released") assert.equal(error, "released");
+      else if (expected === "unknown") assert(error instanceof ReleaseUnknown, String(error));
+      else assert(error instanceof LockLost && `lost ${error.reason}` === expected, String(error));
+      assert.equal(io.sent.length, sent);
+      assert.equal(new Set(io.sent.map(({ commands }) => commands.join(" "))).size, 1);
+      assert.deepEqual(io.given, []);
+    });
+  }
+
+  test("of a hold that was not certain any more is a loss, whatever the server says", async () => {
+    for (const reply of [0, null, code("LOST", "expired"), code("UNKNOWN"), code("LOST", "broken"), NONE]) {
+      const state = new HoldState(requestOf({ lease: 100 }), [{ key: "k", token: 7 }], now() - 200, Infinity);
+      const [error, io] = await outcome(state, [reply]);
+      assert(error instanceof LockLost && error.reason === "expired", String(error));
+      assert.equal(io.sent.length, 1);
+      assert.equal(io.given.length, reply === NONE ? 1 : 0);
+    }
+  });
+
+  test("without an answer is unknown, and goes on in the background", async () => {
+    const [error, io] = await outcome(held(), [NONE], { retryFor: 80 });
+    assert(error instanceof ReleaseUnknown && /cut/.test(error.message), String(error));
+    assert(io.sent.length > 1);
+    assert.deepEqual(await given(io), [io.sent[0].commands[0]]);
+  });
+
+  for (const [target, words, gaveUp] of [
+    [new Target("DLOCK", ["k"]), "DLOCK.RELEASE k me TOKEN 7 REQID id", "DLOCK.RELEASE k me REQID id"],
+    [new Target("DFAIR", ["k"]), "DFAIR.RELEASE k me TOKEN 7 REQID id", "DFAIR.RELEASE k me REQID id"],
+    [new Target("DRW", ["k"], "one", ["READ"]), "DRW.RELEASE k me READ TOKEN 7 REQID id",
+      "DRW.RELEASE k me READ REQID id"],
+    [new Target("DSEM", ["k"], "one", [], ["COUNT", 2]), "DSEM.RELEASE k me REQID id", "DSEM.RELEASE k me REQID id"],
+    [new Target("DLOCK", ["k", "l"], "all"), "DLOCK.MRELEASE 2 k l me REQID id", "DLOCK.MRELEASE 2 k l me REQID id"],
+    [new Target("DLOCK", ["k", "l"], "any"), "DLOCK.RELEASE l me TOKEN 7 REQID id", "DLOCK.MRELEASE 2 k l me REQID id"],
+  ]) {
+    test(`names the acquire: ${words}`, async () => {
+      const [, io] = await outcome(held({ target }), [0]);
+      assert.equal(io.sent[0].commands[0].join(" "), words);
+      const other = ioOf([NONE]);
+      await acquired(other, requestOf({ target }), { limit: 0 });
+      assert.deepEqual((await given(other)).map((command) => command.join(" ")), [gaveUp]);
+    });
+  }
+});
+
+test("final codes end a command, all others do not", async () => {
+  for (const name of [...FINAL, ...PASSING]) {
+    assert.equal(isFinal(code(name)), FINAL.includes(name));
+    const io = ioOf([code(name), 5]);
+    const reply = await ask(io, ["DLATCH.AWAIT", "k"], "k", 1000).catch((error) => error);
+    assert.equal(reply instanceof Error, FINAL.includes(name));
+    assert.equal(io.sent.length, FINAL.includes(name) ? 1 : 2);
+  }
+});
+
+for (const [acknowledged, left, isGranted] of [[1, 0, true], [2, 0, true], [0, 0, false], [null, 0, false],
+  [code("ERR"), 0, false], [0, 700, false], [1, 700, false]]) {
+  test(`docs/failover.md, rule 4: ${acknowledged} replicas, quarantine of ${left} ms`, async () => {
+    for (const isMessage of [false, true]) {
+      const confirmed = [7, acknowledged, info(left)];
+      const io = ioOf([...(isMessage ? [[null, 1, info(0)]] : []), confirmed, [9, 1, info(0)]],
+        { messages: isMessage ? [[0, "granted"]] : [] });
+      const state = await acquired(io, requestOf(), { replicas: 1 });
+      for (const batch of io.sent) {
         assert.deepEqual(batch.toSend().slice(1), [["WAIT", 1, 500], ["INFO", "dlock_keys"]]);
-        if (sent.length > 1) throw stop;
-        return [7, acknowledged, info(left)];
-      },
-      pause: async () => undefined,
-      background: (program) => rolledBack.push(program),
-    };
-    const result = await acquire(io, request, Infinity, settings, Infinity).catch((error) => error);
-    if (outcome === "granted") assert.equal(result.grants[0].token, 7);
-    else if (outcome === "refused") assert.equal(result.code, "NOREPLICAS");
-    else assert.notEqual(sent[1].reqid, "id");
-    assert.equal(rolledBack.length > 0, outcome !== "granted");
+      }
+      assert.equal(state.grants[0].token, isGranted ? 7 : 9);
+      assert.deepEqual(verbs(io), ["ACQUIRE", ...(isMessage ? ["RENEW"] : []), ...(isGranted ? [] : ["ACQUIRE"])]);
+      assert.equal((await given(io)).length, isGranted ? 0 : 1);
+      const ended = await acquired(ioOf([confirmed]), requestOf(), { replicas: 1, limit: 0 });
+      if (!isGranted) assert.equal(ended.cause.code, left > 0 && acknowledged === 1 ? "QUARANTINE" : "NOREPLICAS");
+    }
   });
 }
 
-for (const [what, isCertain, { event = "granted", named, replicas = 0, copies = 1, late = 0, queue = 10_000 }] of [
-  ["the id of a request that was sent once", true, {}],
-  ["a queue of 60 s: the server may keep a grant for 10 s only", true, { queue: 60_000 }],
-  ["another event", false, { event: "deadlock" }],
-  ["an owner with a name", false, { named: true }],
-  ["a grant that replicas must have", false, { replicas: 1 }],
-  ["a request that was sent twice", false, { copies: 2 }],
-  ["a message that is late", false, { queue: 60, late: 50 }],
-]) {
-  test(`a message about a grant is ${isCertain ? "believed" : "checked"}: ${what}`, async () => {
-    const request = new Request(new Target("DLOCK", ["k"]), "me", 30_000, "channel", undefined, "id", !named);
-    const settings = { queue, retryFor: 10_000, replicas: new Replicas(replicas, 500) };
-    const stop = new Error("enough");
-    let [sent, paused] = [0, 0];
-    const io = {
-      async send() {
-        if (sent === copies) throw stop;
-        sent += 1;
-        return [null, 1, info(0)];
-      },
-      async pause() {
-        if ((paused += 1) < copies) return undefined;
-        await new Promise((resolve) => setTimeout(resolve, late));
-        return { event, token: "7", reqid: "id" };
-      },
-      background() {},
-    };
-    const began = now();
-    const state = await acquire(io, request, Infinity, settings, Infinity).catch((error) => error);
-    if (!isCertain) return assert.equal(state, stop);
-    assert.deepEqual(state.grants, [{ key: "k", token: 7 }]);
-    assert(state.until <= began + 9910 && state.renewAt <= began + 3400, `${state.until - began} ms`);
-  });
-}
+test("work runs at most once in a time, and once more at its end", async () => {
+  let count = 0;
+  const run = atMostOnceIn(100, () => (count += 1));
+  for (let turn = 0; turn < 50; turn += 1) run();
+  assert.equal(count, 1);
+  await sleep(50);
+  run();
+  assert.equal(count, 1);
+  while (count < 2) await new Promise((resolve) => setTimeout(resolve, 5));
+  await sleep(150);
+  run();
+  assert.equal(count, 3);
+});
 
 test("the clock counts a suspend, and no step of the wall clock", () => {
   const clocks = { monotonic: 0, wall: 1e12, boot: 5e6 };

@@ -130,27 +130,86 @@ for (const kind of KINDS) {
     });
 
     test("a repeated release of a lost hold leaves the others", async () => {
-      const proxy = await newProxy();
-      const [locks, key, one] = [await make(kind, { port: proxy.port }), newKey(), await server()];
+      const [locks, key, one] = [await make(kind), newKey(), await server()];
       const outer = await locks.acquire(key, { owner: key });
       const inner = await locks.acquire(key, { owner: key });
-      const last = (word) => proxy.requests.split(`${word}\r\n`).at(-1).split("\r\n")[1];
-      const [channel, reqid] = [last("NOTIFY"), last("REQID")];
-      await one.ask("PUBLISH", channel, `broken 0 ${inner.token} 1 x ${reqid.length} ${reqid} ${key}`);
-      assert(await lost(inner, 5000));
-      for (let turn = 0; turn < 2; turn += 1) await assert.rejects(inner.release(), LockLost);
+      assert.equal(await one.ask("DLOCK.RELEASE", key, key), 1); // as people type it: the youngest
+      const isLost = (error) => error instanceof LockLost && error.reason === "released";
+      for (let turn = 0; turn < 2; turn += 1) await assert.rejects(inner.release(), isLost);
       assert.equal(await one.holds(key), 1);
       outer.check();
       await outer.release();
+      assert.equal(await one.ask("EXISTS", key), 0);
+    });
+
+    test("a task of an owner that gives up takes nothing from another one", async () => {
+      const proxy = await newProxy();
+      const [locks, key, one] = [await make(kind, { port: proxy.port }), newKey(), await server()];
+      const owner = key;
+      await (await locks.acquire(newKey())).release();
+      for (const lock of [locks.lock(key, { owner }), locks.writeLock(`${key}w`, { owner }),
+        locks.multiLock([key, `${key}2`], { owner })]) {
+        const hold = await lock.acquire();
+        const controller = new AbortController();
+        const verb = { DLOCK: "ACQUIRE", DRW: "DRW.ACQUIRE" }[lock.target.family];
+        [proxy.cutAfter, proxy.cuts] = [verb, 0]; // a re-entry whose reply is lost
+        const waiting = lock.acquire({ signal: controller.signal });
+        waiting.catch(() => {});
+        await until(() => proxy.cuts === 1);
+        proxy.holdBack = verb;
+        controller.abort();
+        await assert.rejects(waiting, { name: "AbortError" });
+        proxy.holdBack = "";
+        const { key: first, token } = hold;
+        const { family } = lock.target;
+        await until(async () => (await one.shown(first, family === "DRW" ? "write-holds" : "holds", family)) <= 1);
+        assert.equal(await one.ask(`${family}.CHECK`, first, token), 1);
+        hold.check();
+        await hold.release();
+        assert.equal(await one.ask("EXISTS", ...hold.tokens.keys()), 0);
+      }
+    });
+
+    test("permits: lost replies, and a task of an owner that gives up", async () => {
+      const proxy = await newProxy();
+      const [locks, key, one] = [await make(kind, { port: proxy.port }), newKey(), await server()];
+      await (await locks.acquire(newKey())).release();
+      const permits = locks.semaphore(key, { limit: 5, count: 2, owner: key });
+      proxy.cutAfter = "DSEM.ACQUIRE";
+      const first = await permits.acquire();
+      assert.equal(await one.shown(key, "leased", "DSEM"), 2);
+      const second = await permits.acquire();
+      assert.notEqual(first.token, second.token);
+      await assert.rejects(permits.acquire({ timeout: 50 }), NotAcquired);
+      await until(async () => (await one.waiters(key, "DSEM")) === 0);
+      assert.equal(await one.shown(key, "leased", "DSEM"), 4);
+      proxy.cutAfter = "DSEM.RELEASE";
+      await first.release();
+      assert.equal(await one.shown(key, "leased", "DSEM"), 2);
+      second.check();
+      await second.release();
+      assert.equal(await one.shown(key, "leased", "DSEM"), 0);
+    });
+
+    test("several locks: one was broken, and the reply is lost", async () => {
+      const proxy = await newProxy();
+      const [locks, key, one] = [await make(kind, { port: proxy.port }), newKey(), await server()];
+      const both = await locks.multiLock([`${key}a`, `${key}b`]).acquire();
+      proxy.muteAt = "broken 0 ";
+      await one.ask("DLOCK.BREAK", `${key}b`);
+      proxy.cutAfter = "DLOCK.MRELEASE";
+      await assert.rejects(both.release(), (error) => error instanceof LockLost && error.reason === "broken");
+      assert.equal(await one.ask("EXISTS", `${key}a`, `${key}b`), 0);
     });
 
     test("a short lease does not cut that of another hold of the owner", async () => {
       const [locks, key, one] = [await make(kind), newKey(), await server()];
       const outer = await locks.acquire(key, { owner: key, lease: 20_000 });
-      const inner = [await locks.acquire(key, { owner: key, lease: 500 }),
-        await locks.multiLock([key, `${key}2`], { owner: key, lease: 500 }).acquire()];
-      await sleep(700);
-      assert(await one.shown(key, "ttl-ms") > 10_000);
+      const inner = [await locks.acquire(key, { owner: key, lease: 3000 }),
+        await locks.multiLock([key, `${key}2`], { owner: key, lease: 3000 }).acquire()];
+      await sleep(1200);
+      assert(await one.shown(key, "ttl-ms") > 8000);
+      assert(outer.validFor() > 8000);
       for (const hold of inner) await hold.release();
       outer.check();
       await outer.release();

@@ -17,8 +17,12 @@ for (const kind of KINDS) {
       const [own, key] = [await ownServer(), newKey()];
       const locks = await make(kind, { port: own.port });
       await own.ask("CONFIG", "SET", "maxmemory", 1);
-      await assert.rejects(locks.acquire(key, { timeout: 0 }), code(["OOM"]));
+      const isFull = (error) => error instanceof NotAcquired && error.cause.code === "OOM";
+      await assert.rejects(locks.acquire(key, { timeout: 0 }), isFull);
+      const waiting = locks.acquire(key);
+      await sleep(100);
       await own.ask("CONFIG", "SET", "maxmemory", 0);
+      await (await waiting).release();
       await own.ask("ACL", "SETUSER", "poor", "on", ">p", "~*", "&*", "+@all", "-dlock.acquire");
       const poor = await make(kind, { port: own.port, client: { username: "poor", password: "p" } });
       await assert.rejects(poor.acquire(key), code(["NOPERM"]));
@@ -174,7 +178,7 @@ for (const kind of KINDS) {
       await (await waiting).release();
     });
 
-    test("a grant by message is claimed in time, and is lost if it ended in the same packet", async () => {
+    test("a grant by message is renewed in time, and is lost if it ended in the same packet", async () => {
       const [key, one] = [newKey(), await server()];
       const locks = await make(kind, { queue: 600 });
       for (const isBroken of [false, true]) {
@@ -191,6 +195,64 @@ for (const kind of KINDS) {
         await hold.release();
         await before.release().catch(() => {});
       }
+    });
+
+    test("a grant by message needs no other request before the work", async () => {
+      const proxy = await newProxy();
+      const [locks, key] = [await make(kind, { port: proxy.port }), newKey()];
+      const before = await (await make(kind)).acquire(key);
+      const waiting = locks.acquire(key);
+      await until(async () => (await (await server()).waiters(key)) === 1);
+      proxy.requests = "";
+      await before.release();
+      const hold = await waiting;
+      await sleep(100);
+      assert.equal(proxy.requests, "");
+      await hold.release();
+      assert.equal(proxy.count("DLOCK."), 1);
+    });
+
+    test("a waiter that stands still costs its time in the queue, not its lease", async () => {
+      const [one, key] = [await server(), newKey()];
+      const script = `
+        import { clientOf } from "./libraries.mjs";
+        import { DLock } from "redis-dlock";
+        await new DLock(clientOf("${kind}", ${one.port}), { queue: 1500 }).acquire("${key}");`;
+      const before = await (await make(kind)).acquire(key);
+      const child = spawn(process.execPath, ["--input-type=module", "-e", script], { cwd: import.meta.dirname });
+      await until(async () => (await one.waiters(key)) === 1);
+      child.kill("SIGSTOP");
+      const next = (await make(kind)).acquire(key);
+      await until(async () => (await one.waiters(key)) === 2);
+      const began = performance.now();
+      await before.release();
+      await (await next).release();
+      const took = performance.now() - began;
+      assert(took > 1000 && took < 4000, `${took} ms`);
+      child.kill("SIGKILL");
+    });
+
+    test("a lease that ends under the release covered the work", async () => {
+      const [proxy, key, one] = [await newProxy(), newKey(), await server()];
+      const locks = await make(kind, { port: proxy.port, lease: 1000 });
+      const hold = await locks.acquire(key);
+      proxy.holdBack = "DLOCK.RE"; // RELEASE and RENEW
+      const released = hold.release();
+      await until(async () => (await one.ask("EXISTS", key)) === 0);
+      proxy.holdBack = "";
+      await released;
+      assert(proxy.cuts >= 1);
+    });
+
+    test("a release without an answer is unknown, and comes later", async () => {
+      const [proxy, key, one] = [await newProxy(), newKey(), await server()];
+      const locks = await make(kind, { port: proxy.port, retryFor: 300 });
+      const hold = await locks.acquire(key);
+      proxy.holdBack = "DLOCK.RELEASE";
+      await assert.rejects(hold.release(), ReleaseUnknown);
+      assert.equal(await one.holds(key), 1);
+      proxy.holdBack = "";
+      await until(async () => (await one.ask("EXISTS", key)) === 0, 3000);
     });
 
     test("FLUSHALL", async () => {
@@ -227,14 +289,37 @@ for (const kind of KINDS) {
       await hold.release();
     });
 
-    test("a grant that came as a message is claimed soon", async () => {
-      const [locks, key] = [await make(kind), newKey()];
+    test("after a wait the first renewal asks for the whole lease", async () => {
+      const [locks, key, one] = [await make(kind), newKey(), await server()];
       const before = await locks.acquire(key);
       const waiting = locks.acquire(key);
       await before.release();
       const hold = await waiting;
-      await until(() => hold.validFor() > 15_000, 3000); // before, for 10 s
+      assert(hold.validFor() < 10_000 && (await one.shown(key, "ttl-ms")) <= 10_000);
+      await until(() => hold.validFor() > 15_000, 5000);
       await hold.release();
+    });
+
+    test("codes that pass and codes that end a wait", async () => {
+      const [own, key] = [await ownServer(), newKey()];
+      const locks = await make(kind, { port: own.port });
+      const hold = await locks.acquire(key);
+      for (const [lock, how, isOver] of [
+        [locks.multiLock([key, `${key}2`]), ["DLOCK.UNBLOCK", "", "ERROR"], true],
+        [locks.multiLock([key, `${key}2`]), ["CLIENT", "UNBLOCK", "", "ERROR"], false],
+      ]) {
+        let error;
+        const waiting = lock.acquire({ owner: "waiter" }).catch((found) => (error = found));
+        await until(async () => (await own.waiters(key)) === 1);
+        const [shown] = await own.ask("DLOCK.WAITERS", key);
+        const client = shown[shown.indexOf("client-id") + 1];
+        await own.ask(...how.map((word) => word || client));
+        await sleep(300);
+        assert.equal(error?.code, isOver ? "STOPPED" : undefined);
+        assert.equal(await own.waiters(key), isOver ? 0 : 1);
+        if (!isOver) await hold.release();
+        if (!isOver) await (await waiting).release();
+      }
     });
 
     test("a hold and a wait survive a restart of the server", async () => {
