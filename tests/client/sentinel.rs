@@ -99,6 +99,7 @@ async fn a_failover_that_was_ordered() {
     let holder = quick().lease(LONG).connect(&sentinels.url()).await.unwrap();
     let lock = holder.lock("held").replicas(1, SOON);
     let guard = within("the acquire", lock.acquire()).await.unwrap();
+    within("the full lease", guard.renew(LONG)).await.unwrap();
     let start = Instant::now();
     tokio::task::block_in_place(|| sentinels.failover());
     // Until then the old primary considers itself primary. Holds on the promoted replica end with their leases.
@@ -142,6 +143,7 @@ async fn a_primary_that_hangs() {
     // The remaining lease is longer than the failover, even on a busy machine.
     let holder = quick().lease(LONG).connect(&sentinels.url()).await.unwrap();
     let guard = within("the acquire", holder.lock("held").acquire()).await.unwrap();
+    within("the full lease", guard.renew(LONG)).await.unwrap();
     primary.wait_replica_synced(&replica);
     primary.freeze();
     let start = Instant::now();
