@@ -199,7 +199,7 @@ for (const kind of KINDS) {
 
     test("a grant by message needs no other request before the work", async () => {
       const proxy = await newProxy();
-      const [locks, key] = [await make(kind, { port: proxy.port }), newKey()];
+      const [locks, key] = [await make(kind, { port: proxy.port, queue: 60_000 }), newKey()];
       const before = await (await make(kind)).acquire(key);
       const waiting = locks.acquire(key);
       await until(async () => (await (await server()).waiters(key)) === 1);
