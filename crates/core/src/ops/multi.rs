@@ -20,7 +20,7 @@ use crate::run::groups::KeyState;
 use crate::run::{activity, enter, groups};
 use crate::step::Step;
 use crate::step::holder::{Whose, hold_of};
-use crate::step::requests::{Call, seen_by_hold};
+use crate::step::requests::{Call, is_expiry, seen_by_hold};
 use crate::tables::Tables;
 use crate::value::resource::Resource;
 use crate::value::spent::Use;
@@ -243,7 +243,7 @@ fn badness(outcome: &Outcome) -> u8 {
         Outcome::Null => 1,
         Outcome::Fault(fault) => match fault.code {
             ErrorCode::Unknown => 2,
-            ErrorCode::Lost if fault.text.starts_with("expired ") => 4,
+            ErrorCode::Lost if is_expiry(fault) => 4,
             ErrorCode::Lost => 5,
             _ => 3,
         },

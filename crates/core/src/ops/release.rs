@@ -20,7 +20,7 @@ use crate::value::spent::Use;
 use crate::value::wait_request::Demand;
 use alloc::format;
 use alloc::vec::Vec;
-use dlock_wire::permit;
+use dlock_wire::permit::{self, PermitId};
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Mode, Release, RwRelease, SemRelease};
 
@@ -282,7 +282,7 @@ pub(crate) fn sem_release(
             }
             (Some(id), _) => step.release_request(resource, request, id),
             (None, _) if call.all => step.release_owner(resource, request),
-            (None, Some(permit)) => step.release_permit(resource, permit),
+            (None, Some(permit)) => step.release_permit(resource, permit, request),
             (None, None) => {
                 let holder = quoted(call.holder);
                 let text = format!(
@@ -314,7 +314,7 @@ impl Step<'_> {
         self.unknown(request)
     }
 
-    /// Ends the permits under `hold`: that is the answer to `request`.
+    /// Ends the permits under `hold`. That is the answer to `request`, if it has an id.
     fn return_permits(
         &mut self,
         resource: &mut Resource,
@@ -330,15 +330,18 @@ impl Step<'_> {
         Outcome::Available(available)
     }
 
-    fn release_permit(&mut self, resource: &mut Resource, permit: [u8; 16]) -> Outcome {
+    fn release_permit(
+        &mut self,
+        resource: &mut Resource,
+        permit: PermitId,
+        request: Call<'_>,
+    ) -> Outcome {
         let hold = HoldId::from_be_bytes(permit);
         self.end_if_expired(resource, |_| [hold].into());
         if resource.hold(hold).is_none() {
             return not_out(self, permit);
         }
-        self.end_hold(resource, hold, End::Released);
-        self.hand_off(resource);
-        Outcome::Available(resource.available())
+        self.return_permits(resource, hold, request)
     }
 
     fn release_owner(&mut self, resource: &mut Resource, request: Call<'_>) -> Outcome {

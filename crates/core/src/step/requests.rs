@@ -10,7 +10,7 @@ use crate::base::kind::Kind;
 use crate::base::shares::User;
 use crate::base::time::{LeaseInstant, Now};
 use crate::ports::answers::quoted;
-use crate::ports::effects::Outcome;
+use crate::ports::effects::{Fault, Outcome};
 use crate::step::Step;
 use crate::tables::Tables;
 use crate::value::hold::{Did, Hold};
@@ -312,11 +312,19 @@ fn released_before(key: Key<'_>, name: RequestKey<'_>, used: Use) -> Outcome {
     }
 }
 
+/// The second word of `LOST` for a lease that was over.
+const EXPIRED: &str = "expired";
+
+/// Whether a `LOST` says that the lease was over.
+pub(crate) fn is_expiry(lost: &Fault) -> bool {
+    lost.text.split(' ').next() == Some(EXPIRED)
+}
+
 /// `LOST`: the hold of a request had ended before its RELEASE.
 #[cold]
 fn lost(key: Key<'_>, name: RequestKey<'_>, loss: Loss) -> Outcome {
     let (reason, why) = match loss {
-        Loss::Expired => ("expired", "its lease was over"),
+        Loss::Expired => (EXPIRED, "its lease was over"),
         Loss::Broken => ("broken", "an operator broke it"),
         Loss::Deleted => ("deleted", "the key was deleted or overwritten"),
         Loss::Disconnected => ("disconnected", "the connection that it was bound to closed"),

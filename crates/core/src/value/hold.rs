@@ -254,7 +254,9 @@ impl Hold {
     pub fn remember(&mut self, id: Option<&[u8]>) {
         if let Some(id) = id {
             // No id is listed twice.
-            self.forget(Some(id));
+            if self.seen(Some(id)).is_some() {
+                self.forget(Some(id));
+            }
             self.extras_mut().requests.add(id, Did::Acquired);
         }
     }
