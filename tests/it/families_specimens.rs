@@ -171,8 +171,6 @@ impl Specimens {
             number(&format!("DRW.ACQUIRE both a {request}"));
             assert_eq!(rw(server, "both"), both, "{how}: {request}");
         }
-        assert_eq!(number("DRW.RELEASE both a READ REQID r0"), 9, "{how}: the same reply");
-        assert_eq!(rw(server, "both"), "write a*1; read a*10", "{how}");
         assert_eq!(number("DRW.BREAK both"), 2, "{how}");
         // Grants to places still belong to their owners, in their mode, for the longer of QUEUE and PX.
         assert!(server.cmd(&words("DRW.ACQUIRE turn x WRITE")).is_null(), "{how}");

@@ -13,7 +13,7 @@ use dlock_core::{
     base::bytes::Owner,
     base::time::{Instant, LeaseInstant},
     record::{self, Clocks, Level},
-    value::hold::{Did, Hold, Notify, Requests},
+    value::hold::{Hold, Notify, Requests},
     value::lock::Lock,
 };
 use redis::Value;
@@ -289,7 +289,7 @@ fn a_hold_that_cannot_be_is_refused(family: Family) {
         ("ids", &|hold, over| {
             let requests = &mut hold.extras_mut().requests;
             *requests = Requests::default();
-            (0..64 + over).for_each(|n| requests.add(&n.to_le_bytes(), Did::Acquired));
+            (0..64 + over).for_each(|n| requests.add(&n.to_le_bytes()));
         }),
     ];
     for (what, change) in changes {

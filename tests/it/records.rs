@@ -98,10 +98,9 @@ fn hold_in_words(hold: &Hold) -> String {
     text
 }
 
-/// The request ids that a hold remembers, oldest first.
+/// The request ids that count in a hold, oldest first.
 pub fn requests(hold: &Hold) -> Vec<String> {
-    let known = hold.extras.iter().flat_map(|extras| extras.requests.iter());
-    known.map(|(id, _)| id.escape_ascii().to_string()).collect()
+    hold.request_ids().map(|id| id.escape_ascii().to_string()).collect()
 }
 
 /// Remaining lease of a lock that was just decoded, in milliseconds; 0 if it is free.

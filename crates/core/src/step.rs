@@ -30,6 +30,7 @@ pub(crate) mod observers;
 pub(crate) mod reentry;
 pub(crate) mod requests;
 pub(crate) mod sent;
+pub(crate) mod take_back;
 pub(crate) mod terms;
 pub(crate) mod wait;
 

@@ -83,7 +83,7 @@ fn write_limits(page: &mut String) -> fmt::Result {
         ("permits of a semaphore", String::from("1 to 2^31 - 1")),
         ("count of a latch", String::from("1 to 2^31 - 1")),
         ("keys of one call", alloc::format!("1 to {}", names::KEYS_MAX)),
-        ("request ids that a hold remembers", String::from("the last 8; a latch: all")),
+        ("request ids that count in a hold", String::from("at most 64; a latch: all")),
     ];
     page.write_str("\n### Limits\n\n| what | range |\n|---|---|\n")?;
     for (what, range) in rows {

@@ -32,7 +32,7 @@ pub(crate) fn demote(tables: &mut Tables) {
     tables.late = crate::tables::late_search::LateSearch::default();
     let mut debris = Debris::default();
     let grants = take(&mut tables.in_flight.grants).into_values();
-    debris.add(grants.flat_map(crate::tables::pending::in_flight::InFlight::into_parts));
+    debris.add(grants.flat_map(|grant| grant.parts));
     debris.add(take(&mut tables.pending.revisit).into_iter());
     debris.add(tables.leases.disarm_all().into_iter().flat_map(Wheel::into_parts));
     tables.pending.debris.push_back(debris);

@@ -23,7 +23,7 @@ use crate::value::wait_request::Demand;
 use alloc::format;
 use alloc::string::String;
 use dlock_wire::permit::PermitId;
-use dlock_wire::reply::{ErrorCode, LogToken};
+use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{Acquire, Mode, RwAcquire, SemAcquire};
 
 /// DLOCK.ACQUIRE and DFAIR.ACQUIRE (`kind`).
@@ -119,7 +119,8 @@ fn cycle_of(
 ) -> Option<String> {
     // The queue still lists the holder of a value whose time to live is over.
     lost::see_to_loss_of(tables, turn, key);
-    if tables.is_over(key, turn.now, request) {
+    let lease = tables.regime.lease(turn.now.mono);
+    if request.name().is_some_and(|name| tables.find_spent(key, name, lease).is_some()) {
         return None;
     }
     due::end_due_leases(tables, turn, core::iter::once((request.kind, key)));
@@ -150,10 +151,7 @@ impl Step<'_> {
         let goes_first = goes_first(resource, owner, demand);
         // An owner that waits already is served through its queue entry, so that no entry is left behind.
         if (place.is_none() || goes_first) && self.is_open(resource, owner, demand) {
-            let outcome = match place {
-                Some(slot) => self.grant_instead_of(resource, terms, slot),
-                None => self.grant_caller(resource, terms),
-            };
+            let outcome = self.grant_caller(resource, terms, place);
             self.tables.counters.grants_at_once += u64::from(outcome.is_grant());
             return outcome.into();
         }
@@ -197,26 +195,6 @@ impl Step<'_> {
         let key = quoted(self.key.name);
         let text = format!("{key} has {holds} holds already (dlock.max-holds-per-key)");
         Some(Outcome::fault(ErrorCode::Limit, text))
-    }
-
-    /// Grants to the caller, whose owner waits in `slot` and goes first: its wait ends with this.
-    fn grant_instead_of(
-        &mut self,
-        resource: &mut Resource,
-        terms: Terms<'_>,
-        slot: WaiterSlot,
-    ) -> Outcome {
-        let demand = terms.demand;
-        let wait = self.tables.waits.get(slot).map(|waiter| waiter.entry.clone());
-        self.tables.evict(self.key, slot, terms.reqid, self.fx);
-        let outcome = self.grant_caller(resource, terms);
-        if let (Some(wait), Outcome::Token(token)) = (wait, &outcome)
-            && wait.ask.demand.keeps_position_for(demand)
-            && wait.since < self.now.mono
-        {
-            self.observe_grant(resource.kind(), &wait, LogToken::Token(*token));
-        }
-        outcome
     }
 
     /// LIMIT makes a semaphore on first use. `LIMIT` if there are too few permits for the call.

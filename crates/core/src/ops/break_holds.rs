@@ -2,7 +2,6 @@
 
 use crate::base::ids::HoldId;
 use crate::base::kind::Kind;
-use crate::ops::semaphore;
 use crate::ports::effects::{Answer, Outcome};
 use crate::ports::turn::Turn;
 use crate::run::call;
@@ -50,7 +49,7 @@ pub(crate) fn rw_break(tables: &mut Tables, turn: &mut Turn<'_>, call: &RwBreak<
 
 /// DSEM.BREAK: ends a permit by force. 1 if it was out, else 0.
 pub(crate) fn sem_break(tables: &mut Tables, turn: &mut Turn<'_>, call: &OnePermit<'_>) -> Answer {
-    semaphore::on_semaphore(tables, turn, call.key, |step, resource| {
+    call::on_short_call(tables, turn, Kind::Semaphore, call.key, |step, resource| {
         let id = HoldId::from_be_bytes(call.permit);
         step.end_if_expired(resource, |_| [id].into());
         if resource.hold(id).is_none() {

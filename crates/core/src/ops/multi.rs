@@ -11,19 +11,16 @@ use crate::base::ids::ALONE;
 use crate::base::kind::Kind;
 use crate::deadlock;
 use crate::ops::release;
-use crate::ports::answers::{grants_are_closed, tokens_used_up, wrong_type};
+use crate::ports::answers::{tokens_used_up, wrong_type};
 use crate::ports::effects::{Answer, Outcome};
 use crate::ports::store::Lookup;
 use crate::ports::turn::Turn;
 use crate::run::call::{refused_in_script, wait_state_of};
 use crate::run::groups::KeyState;
 use crate::run::{activity, enter, groups};
-use crate::step::Step;
 use crate::step::holder::{Whose, hold_of};
-use crate::step::requests::{Call, is_expiry, seen_by_hold};
+use crate::step::requests::is_expiry;
 use crate::tables::Tables;
-use crate::value::resource::Resource;
-use crate::value::spent::Use;
 use crate::value::wait_request::Demand;
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
@@ -129,12 +126,11 @@ fn take_any(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire<'_>) -> An
         let keys = [name];
         let one = MAcquire { keys: &keys, ..*call };
         tables.counters.grants_at_once += u64::from(is_new);
-        let outcome = match take_each(tables, turn, &one).as_deref() {
-            Ok(&[token]) => Outcome::Granted { key: name.to_vec(), token },
-            Ok(_) => grants_are_closed(),
-            Err(fault) => fault.clone(),
+        let granted = |tokens: Vec<u64>| {
+            let token = tokens.first().copied().unwrap_or_default();
+            Outcome::Granted { key: name.to_vec(), token }
         };
-        return outcome.into();
+        return take_each(tables, turn, &one).map_or_else(|fault| fault, granted).into();
     }
     if let Some(limit) = limit {
         // It would wait for a key that its own owner holds.
@@ -146,26 +142,19 @@ fn take_any(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire<'_>) -> An
     waits.map_or_else(Answer::Now, |(answer, _)| answer)
 }
 
-/// Takes every key, all of which were found free. If one is not free after all, returns those already taken.
+/// Takes every key, all of which were found free.
 fn take_each(
     tables: &mut Tables,
     turn: &mut Turn<'_>,
     call: &MAcquire<'_>,
 ) -> Result<Vec<u64>, Outcome> {
-    let mut done = Vec::with_capacity(call.keys.len());
-    for &name in call.keys {
-        let key = turn.caller.key(name);
-        let terms = tables.settings.terms(&call.for_key(name), Demand::Lock, turn.caller.client);
-        let outcome = enter::on_key(tables, turn, Kind::Lock, key, |step, resource| {
-            step.take_one(resource, terms)
-        });
-        let Ok((Outcome::Token(token), how)) = outcome else {
-            debug_assert!(false, "a key that was there to be taken a moment ago");
-            return Err(groups::give_back_all(tables, turn, call.reqid, &done));
-        };
-        done.push((key, token, how));
-    }
-    Ok(done.into_iter().map(|(_, token, _)| token).collect())
+    let caller = turn.caller;
+    let first = call.keys.first().copied().unwrap_or_default();
+    let terms = tables.settings.terms(&call.for_key(first), Demand::Lock, caller.client);
+    let keys = call.keys.iter().map(|name| (caller.key(name), None));
+    let taken = groups::take_keys(tables, turn, keys, &terms);
+    groups::grant_ready_groups(tables, turn);
+    Ok(groups::tokens_of(&taken?))
 }
 
 /// Tells the holders of the keys to the queues that begin with this call.
@@ -186,7 +175,7 @@ fn note_holders_of_all(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire
 /// held keys.
 pub(crate) fn mrelease(tables: &mut Tables, turn: &mut Turn<'_>, call: &MRelease<'_>) -> Answer {
     activity::mark_active(tables, turn, turn.caller.client);
-    let Some(id) = call.reqid else {
+    if call.reqid.is_none() {
         if let Err(fault) = are_locks(tables, turn, call.keys) {
             return fault.into();
         }
@@ -200,41 +189,25 @@ pub(crate) fn mrelease(tables: &mut Tables, turn: &mut Turn<'_>, call: &MRelease
             released += u64::from(matches!(answer, Ok(Outcome::Count(_))));
         }
         return Outcome::Count(released).into();
-    };
+    }
+    let one = |name| Release { reqid: call.reqid, ..Release::new(name, call.owner) };
+    let request = release::request_of(Kind::Lock, None, &one(&[]));
     // The end of the wait at one key ends it at all: look first.
-    let caller = turn.caller;
-    let waits = |name: &&[u8]| tables.waits_with(caller.key(name), call.owner, id, None).is_some();
+    let waits = |name: &&[u8]| tables.waits_with(turn.caller.key(name), request).is_some();
     let waited: Vec<bool> = call.keys.iter().map(waits).collect();
     let mut worst = Outcome::Count(call.keys.len() as u64);
-    for (&name, waited) in call.keys.iter().zip(waited) {
+    for (&name, has_waited) in call.keys.iter().zip(waited) {
         let key = turn.caller.key(name);
-        let one = Release { reqid: call.reqid, ..Release::new(name, call.owner) };
-        let request = release::request_of(Kind::Lock, None, &one);
         let answer = enter::on_key(tables, turn, Kind::Lock, key, |step, resource| {
-            if let Some(outcome) = step.recall(resource, request) {
-                return outcome;
-            }
-            if waited && wait_is_over(step, resource, request) {
-                step.spend(request, Use::Waited);
-                return Outcome::Null;
-            }
-            step.release_here(resource, None, &one)
+            let known = step.recall(resource, request);
+            known.unwrap_or_else(|| step.release_here(resource, None, &one(name), has_waited))
         });
-        let lease = tables.regime.lease(turn.now.mono);
-        let alone = |_| tables.recall_alone(key, request, lease).unwrap_or_else(wrong_type);
-        let outcome = answer.unwrap_or_else(alone);
+        let outcome = answer.unwrap_or_else(|_| tables.answer_alone(key, request, turn.now));
         if badness(&outcome) > badness(&worst) {
             worst = outcome;
         }
     }
     worst.into()
-}
-
-/// Whether the wait of a request has ended, at another key of its call.
-fn wait_is_over(step: &Step<'_>, resource: &Resource, request: Call<'_>) -> bool {
-    let id = request.id.unwrap_or_default();
-    let holds = request.name().and_then(|name| seen_by_hold(resource, name)).is_some();
-    !holds && step.tables.waits_with(step.key, request.owner, id, None).is_none()
 }
 
 /// How much the answer of one key of MRELEASE says.

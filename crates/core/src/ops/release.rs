@@ -11,12 +11,11 @@ use crate::run::call;
 use crate::step::Step;
 use crate::step::end::End;
 use crate::step::giving_up::GivesUp;
-use crate::step::holder::{Whose, hold_of};
-use crate::step::requests::{Asks, Call, unknown};
+use crate::step::holder::{Whose, hold_of, holds_of};
+use crate::step::requests::{Asks, Call, hold_with, unknown};
 use crate::tables::Tables;
-use crate::value::hold::Did;
-use crate::value::resource::{Body, Resource};
-use crate::value::spent::Use;
+use crate::value::resource::Resource;
+use crate::value::spent::{Loss, RequestKey, Scope, Use};
 use crate::value::wait_request::Demand;
 use alloc::format;
 use alloc::vec::Vec;
@@ -71,7 +70,7 @@ fn release_hold(
         return fault.into();
     }
     call::on_request(tables, turn, call.key, request_of(kind, mode, call), |step, resource| {
-        step.release_here(resource, mode, call).into()
+        step.release_here(resource, mode, call, false)
     })
 }
 
@@ -89,40 +88,36 @@ pub(crate) fn request_of<'a>(kind: Kind, mode: Option<Mode>, call: &Release<'a>)
 }
 
 impl Tables {
-    /// The place or blocked call of request `id`, which waits for `key`, in this mode of a read-write lock.
-    pub(crate) fn waits_with(
-        &self,
-        key: Key<'_>,
-        owner: &[u8],
-        id: &[u8],
-        mode: Option<Mode>,
-    ) -> Option<WaiterSlot> {
-        let slot = self.waits_in(key, owner, mode)?;
+    /// The place or blocked call of a request with an id, which waits for `key`.
+    pub(crate) fn waits_with(&self, key: Key<'_>, request: Call<'_>) -> Option<WaiterSlot> {
+        let slot = self.waits_in(key, request)?;
         let leader = self.waits.leader(self.waits.get(slot)?);
-        (leader.ask.request.as_deref() == Some(id)).then_some(slot)
+        (leader.ask.request.as_deref() == request.id).then_some(slot)
     }
 
     /// The place or blocked call of an owner, in this mode of a read-write lock.
-    fn waits_in(&self, key: Key<'_>, owner: &[u8], mode: Option<Mode>) -> Option<WaiterSlot> {
-        let slot = self.waits.waiter_at(key, owner)?;
+    fn waits_in(&self, key: Key<'_>, request: Call<'_>) -> Option<WaiterSlot> {
+        let slot = self.waits.waiter_at(key, request.owner)?;
         let demand = self.waits.get(slot)?.ask.demand;
-        mode.is_none_or(|mode| demand == Demand::Rw(mode)).then_some(slot)
+        request.mode.is_none_or(|mode| demand == Demand::Rw(mode)).then_some(slot)
     }
 }
 
 impl Step<'_> {
-    /// Ends what a request has, or one count or all of the owner.
+    /// Ends what a request has, or one count or all of the owner. `has_waited`: the request waited for this key until
+    /// its wait ended at another one.
     pub(crate) fn release_here(
         &mut self,
         resource: &mut Resource,
         mode: Option<Mode>,
         call: &Release<'_>,
+        has_waited: bool,
     ) -> Outcome {
-        let Some(id) = call.reqid else {
+        let request = request_of(resource.kind(), mode, call);
+        let Some(name) = request.name() else {
             let whose = Whose { owner: call.owner, mode, token: call.token };
             let holds = hold_of(self.key, resource, whose).is_ok();
-            let request = request_of(resource.kind(), mode, call);
-            match self.tables.waits_in(self.key, call.owner, mode) {
+            match self.tables.waits_in(self.key, request) {
                 Some(slot) if !holds && call.token.is_none() => {
                     return self.give_up(resource, request, slot);
                 }
@@ -132,33 +127,42 @@ impl Step<'_> {
             }
             return self.release_counted(resource, mode, call);
         };
-        let request = request_of(resource.kind(), mode, call);
-        let whose = Whose { owner: call.owner, mode, token: None };
-        let own = hold_of(self.key, resource, whose).ok();
-        let own = own.and_then(|hold| Some((hold, resource.hold(hold)?)));
-        if let Some((hold, found)) = own.filter(|(_, hold)| hold.seen(Some(id)).is_some()) {
+        let waits = self.tables.waits_with(self.key, request);
+        if let Some((hold, found)) = hold_with(resource, name) {
             let is_it = call.token.is_none_or(|token| token == found.token);
-            let left = self.end_count(resource, hold, Some(id), is_it, call);
-            let used = if is_it { Use::Released(left) } else { Use::Unknown };
+            // Another hold than the one that was meant ends quietly.
+            let delay_ms = call.delay_ms.filter(|_| is_it);
+            let call = Release { done: call.done && is_it, delay_ms, ..*call };
+            let left = self.end_count(resource, hold, &call);
             // A MACQUIRE that holds this key may wait for others: its wait ends at all.
-            if let Some(slot) = self.tables.waits_with(self.key, call.owner, id, mode) {
+            if let Some(slot) = waits {
                 self.leave(resource, request, slot);
             }
-            if left == 0 || !is_it {
-                self.spend(request, used);
-            }
             self.hand_off(resource);
-            return if is_it { Outcome::Count(u64::from(left)) } else { self.unknown(request) };
-        }
-        if let Some(slot) = self.tables.waits_with(self.key, call.owner, id, mode) {
+            if is_it {
+                return self.released(resource, request, left);
+            }
+        } else if let Some(slot) = waits {
             return self.give_up(resource, request, slot);
+        } else if has_waited {
+            self.spend(request, Use::Waited);
+            return Outcome::Null;
         }
         self.spend(request, Use::Unknown);
-        self.unknown(request)
+        unknown(self.key, name)
     }
 
-    fn unknown(&self, request: Call<'_>) -> Outcome {
-        request.name().map_or(Outcome::Null, |name| unknown(self.key, name))
+    /// The answer to a RELEASE that ended a count of a hold, or permits: that many are `left`, or free.
+    fn released(&mut self, resource: &Resource, request: Call<'_>, left: u32) -> Outcome {
+        if resource.kind() != Kind::Semaphore {
+            self.spend(request, Use::Released(left));
+            return Outcome::Count(u64::from(left));
+        }
+        let available = resource.available();
+        // Negative while more permits are out than there are. Both bounds fit.
+        let answer = i32::try_from(available).unwrap_or_default();
+        self.spend(request, Use::Released(answer.cast_unsigned()));
+        Outcome::Available(available)
     }
 
     /// A RELEASE without an id: one count less, or with ALL none left.
@@ -173,66 +177,47 @@ impl Step<'_> {
             Ok(id) => id,
             Err(fault) => return fault,
         };
-        let left = self.end_count(resource, id, None, true, call);
+        let left = self.end_count(resource, id, call);
         self.hand_off(resource);
         Outcome::Count(u64::from(left))
     }
 
-    /// One count less of a hold, or with ALL none left: that of request `id`, else one without an id, else that of the
-    /// youngest. Without `is_told` the hold forgets the request, and otherwise keeps it as released. Returns the number
-    /// of counts left. The caller hands off.
-    fn end_count(
-        &mut self,
-        resource: &mut Resource,
-        hold_id: HoldId,
-        id: Option<&[u8]>,
-        is_told: bool,
-        call: &Release<'_>,
-    ) -> u32 {
-        let mut pushed_out = None;
+    /// One count less of a hold, or with ALL and for permits none left: that of the request, which the caller notes;
+    /// without an id one without an id, else that of the youngest. Returns the number of counts left. The caller hands
+    /// off.
+    fn end_count(&mut self, resource: &mut Resource, hold_id: HoldId, call: &Release<'_>) -> u32 {
+        let ends = call.all || resource.kind() == Kind::Semaphore;
+        let mut overtaken = None;
         let left = resource.change_hold(hold_id, |hold| {
-            if call.all || hold.count == 1 {
+            let is_last = ends || hold.count == 1;
+            if call.reqid.is_none() && !is_last && hold.count as usize == hold.request_ids().count()
+            {
+                overtaken = hold.request_ids().last().map(Vec::from);
+            }
+            hold.forget(call.reqid.or(overtaken.as_deref()));
+            if is_last {
                 // What the other ids get, if there are any, comes with the end of the hold.
-                hold.forget(id);
                 return 0;
             }
-            let (count, ids) = (hold.count, hold.open_ids());
             hold.count -= 1;
-            hold.answers = hold.answers.saturating_add(1);
-            let left = hold.count;
-            let Some(extras) = &mut hold.extras else { return left };
-            extras.unclaimed = None;
-            let requests = &mut extras.requests;
-            match id {
-                Some(id) if is_told => pushed_out = requests.close(id, Did::Released(left)),
-                Some(id) => requests.forget(id),
-                None if count as usize > ids => {}
-                None => {
-                    if let Some(youngest) = requests.open().last().map(Vec::from) {
-                        pushed_out = requests.close(&youngest, Did::Overtaken);
-                    }
-                }
-            }
-            left
+            hold.touch();
+            hold.count
         });
-        let left = left.unwrap_or(0);
         self.dirty = true;
+        let left = left.unwrap_or(0);
         if left == 0 {
             self.end_hold(resource, hold_id, if call.done { End::Done } else { End::Released });
             if let Some(ms) = call.delay_ms.filter(|_| hold_id == ALONE) {
                 self.close(resource, ms);
             }
-        } else {
-            self.fx.note(self.key, Event::Release);
-            self.tables.counters.releases += 1;
+            return 0;
         }
-        if let Some((id, did)) = pushed_out
-            && let Some(used) = did.spent()
-        {
-            let mode = if hold_id == ALONE { Mode::Write } else { Mode::Read };
-            let request =
-                Call { mode: Some(mode), id: Some(&id), ..request_of(resource.kind(), None, call) };
-            self.spend(request, used);
+        self.fx.note(self.key, Event::Release);
+        self.tables.counters.releases += 1;
+        let scope = Scope::of_hold(resource.kind(), hold_id);
+        if let (Some(scope), Some(id)) = (scope, overtaken) {
+            let name = RequestKey { scope, owner: call.owner, id: &id };
+            self.note_spent(name, Use::Lost(Loss::Released));
         }
         left
     }
@@ -273,63 +258,30 @@ pub(crate) fn sem_release(
     let request = Call { kind, mode, owner: call.holder, id: call.reqid, asks };
     let permit = permit::parse(call.holder);
     call::on_request(tables, turn, call.key, request, |step, resource| {
-        let outcome = match (call.reqid, permit) {
-            (_, Some(permit))
-                if (call.all || call.reqid.is_some())
-                    && resource.hold(HoldId::from_be_bytes(permit)).is_some() =>
-            {
+        let names_owner = call.all || call.reqid.is_some();
+        let out = permit.map(HoldId::from_be_bytes).filter(|id| resource.hold(*id).is_some());
+        match (names_owner, permit, out) {
+            (true, _, Some(_)) => {
                 Outcome::fault(ErrorCode::Err, "REQID and ALL need the owner, not a permit id")
             }
-            (Some(id), _) => step.release_request(resource, request, id),
-            (None, _) if call.all => step.release_owner(resource, request),
-            (None, Some(permit)) => step.release_permit(resource, permit, request),
-            (None, None) => {
+            (true, ..) if call.all => step.release_owner(resource, request),
+            (true, ..) => {
+                let named = Release { reqid: call.reqid, ..Release::new(call.key, call.holder) };
+                step.release_here(resource, None, &named, false)
+            }
+            (false, Some(permit), _) => step.release_permit(resource, permit, request),
+            (false, None, _) => {
                 let holder = quoted(call.holder);
                 let text = format!(
                     "{holder} is no permit id (a UUID). With an owner, RELEASE needs REQID id, or ALL"
                 );
                 Outcome::fault(ErrorCode::Err, text)
             }
-        };
-        outcome.into()
+        }
     })
 }
 
 impl Step<'_> {
-    fn release_request(
-        &mut self,
-        resource: &mut Resource,
-        request: Call<'_>,
-        id: &[u8],
-    ) -> Outcome {
-        let Body::Semaphore(semaphore) = &resource.body else { return Outcome::Null };
-        if let Some((hold, _)) = semaphore.permits.by_request(request.owner, id) {
-            resource.change_hold(hold, |hold| hold.forget(Some(id)));
-            return self.return_permits(resource, hold, request);
-        }
-        if let Some(slot) = self.tables.waits_with(self.key, request.owner, id, None) {
-            return self.give_up(resource, request, slot);
-        }
-        self.spend(request, Use::Unknown);
-        self.unknown(request)
-    }
-
-    /// Ends the permits under `hold`. That is the answer to `request`, if it has an id.
-    fn return_permits(
-        &mut self,
-        resource: &mut Resource,
-        hold: HoldId,
-        request: Call<'_>,
-    ) -> Outcome {
-        self.end_hold(resource, hold, End::Released);
-        self.hand_off(resource);
-        let available = resource.available();
-        // Negative while more permits are out than there are. Both bounds fit.
-        let answer = i32::try_from(available).unwrap_or_default();
-        self.spend(request, Use::Released(answer.cast_unsigned()));
-        Outcome::Available(available)
-    }
-
     fn release_permit(
         &mut self,
         resource: &mut Resource,
@@ -341,14 +293,14 @@ impl Step<'_> {
         if resource.hold(hold).is_none() {
             return not_out(self, permit);
         }
-        self.return_permits(resource, hold, request)
+        self.end_hold(resource, hold, End::Released);
+        self.hand_off(resource);
+        self.released(resource, request, 0)
     }
 
     fn release_owner(&mut self, resource: &mut Resource, request: Call<'_>) -> Outcome {
-        self.end_if_expired(resource, |resource| {
-            resource.holds_of(request.owner).map(|(id, _)| id).collect()
-        });
-        let permits: Vec<HoldId> = resource.holds_of(request.owner).map(|(id, _)| id).collect();
+        self.end_if_expired(resource, |resource| holds_of(resource, request.owner));
+        let permits = holds_of(resource, request.owner);
         for &hold in &permits {
             self.end_hold(resource, hold, End::Released);
         }

@@ -3,7 +3,6 @@
 use crate::base::ids::HoldId;
 use crate::base::kind::Kind;
 use crate::base::time::Millis;
-use crate::ops::semaphore;
 use crate::ops::semaphore::not_out;
 use crate::ports::effects::{Answer, Outcome};
 use crate::ports::turn::Turn;
@@ -61,13 +60,10 @@ impl Step<'_> {
         let hold_ref = self.tables.leases.hold_ref(resource.key_id, id);
         resource.change_hold(id, |hold| {
             let lease_ms = lease_ms.unwrap_or(hold.lease_ms);
-            if let Some(extras) = &mut hold.extras {
-                extras.unclaimed = None;
-            }
             self.tables.follow(hold_ref, hold, bind_ms, self.caller.client);
             hold.promise(self.lease, lease_ms);
             self.tables.in_flight.renewed(self.key, id, hold.token);
-            hold.answers = hold.answers.saturating_add(1);
+            hold.touch();
         });
         self.dirty = true;
     }
@@ -83,7 +79,7 @@ pub(crate) fn sem_renew(tables: &mut Tables, turn: &mut Turn<'_>, call: &SemRene
     if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, None) {
         return fault.into();
     }
-    semaphore::on_semaphore(tables, turn, call.key, |step, resource| {
+    call::on_short_call(tables, turn, Kind::Semaphore, call.key, |step, resource| {
         let id = HoldId::from_be_bytes(call.permit);
         step.end_if_expired(resource, |_| [id].into());
         if resource.hold(id).is_none() {

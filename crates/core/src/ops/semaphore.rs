@@ -23,7 +23,7 @@ use dlock_wire::request::{Drain, Give, Resize, ResizeTo, SemInit, Take};
 
 /// DSEM.INIT: makes a semaphore with this number of permits. 1 if it did, 0 if there is one already.
 pub(crate) fn sem_init(tables: &mut Tables, turn: &mut Turn<'_>, call: &SemInit<'_>) -> Answer {
-    on_semaphore(tables, turn, call.key, |step, resource| {
+    call::on_short_call(tables, turn, Kind::Semaphore, call.key, |step, resource| {
         let Some(semaphore) = resource.semaphore_mut() else { return wrong_type() };
         if semaphore.capacity > 0 {
             return Outcome::Count(0);
@@ -39,8 +39,8 @@ pub(crate) fn sem_init(tables: &mut Tables, turn: &mut Turn<'_>, call: &SemInit<
 /// such semaphore, `LIMIT` for a size outside 1..2^31-1. Waiters that ask for more than the new size get `LIMIT`.
 pub(crate) fn resize(tables: &mut Tables, turn: &mut Turn<'_>, call: &Resize<'_>) -> Answer {
     let Resize { key, to, reqid } = *call;
-    let call = Call::without_owner(reqid, Asks::Resize(to));
-    on_counted(tables, turn, key, call, |step, resource| {
+    let request = Call::without_owner(reqid, Asks::Resize(to));
+    call::on_request(tables, turn, key, request, |step, resource| {
         let found = match made(step, resource) {
             Ok(found) => found,
             Err(fault) => return fault,
@@ -59,7 +59,7 @@ pub(crate) fn resize(tables: &mut Tables, turn: &mut Turn<'_>, call: &Resize<'_>
             return Outcome::fault(ErrorCode::Limit, text);
         };
         found.capacity = capacity;
-        step.spend(call, resized(to));
+        step.spend(request, resized(to));
         step.capacity_changed(resource, capacity);
         Outcome::Available(resource.available())
     })
@@ -112,8 +112,8 @@ impl Step<'_> {
 /// more than were taken, `ERR` if there is no such semaphore.
 pub(crate) fn give(tables: &mut Tables, turn: &mut Turn<'_>, call: &Give<'_>) -> Answer {
     let Give { key, n, reqid } = *call;
-    let call = Call::without_owner(reqid, Asks::Give(n));
-    on_counted(tables, turn, key, call, |step, resource| {
+    let request = Call::without_owner(reqid, Asks::Give(n));
+    call::on_request(tables, turn, key, request, |step, resource| {
         let found = match made(step, resource) {
             Ok(found) => found,
             Err(fault) => return fault,
@@ -127,7 +127,7 @@ pub(crate) fn give(tables: &mut Tables, turn: &mut Turn<'_>, call: &Give<'_>) ->
             return Outcome::fault(ErrorCode::Limit, text);
         }
         found.taken -= n;
-        step.spend(call, Use::Given(n));
+        step.spend(request, Use::Given(n));
         step.tables.counters.releases += 1;
         step.dirty = true;
         step.fx.note(step.key, Event::Release);
@@ -140,8 +140,8 @@ pub(crate) fn give(tables: &mut Tables, turn: &mut Turn<'_>, call: &Give<'_>) ->
 /// there is no such semaphore, `QUARANTINE` as for TAKE.
 pub(crate) fn drain(tables: &mut Tables, turn: &mut Turn<'_>, call: &Drain<'_>) -> Answer {
     let Drain { key, reqid } = *call;
-    let call = Call::without_owner(reqid, Asks::Drain);
-    on_counted(tables, turn, key, call, |step, resource| {
+    let request = Call::without_owner(reqid, Asks::Drain);
+    call::on_request(tables, turn, key, request, |step, resource| {
         step.hand_off(resource);
         if let Err(fault) = made(step, resource) {
             return fault;
@@ -158,7 +158,7 @@ pub(crate) fn drain(tables: &mut Tables, turn: &mut Turn<'_>, call: &Drain<'_>) 
         let most = if is_open { found.available().max(0) } else { 0 };
         let n = u32::try_from(most).unwrap_or(0);
         found.taken += n;
-        step.spend(call, Use::Drained(n));
+        step.spend(request, Use::Drained(n));
         step.dirty |= n > 0;
         if n > 0 {
             step.granted = true;
@@ -167,27 +167,6 @@ pub(crate) fn drain(tables: &mut Tables, turn: &mut Turn<'_>, call: &Drain<'_>) 
         }
         Outcome::Count(u64::from(n))
     })
-}
-
-/// Runs a verb that answers at once.
-pub(crate) fn on_semaphore(
-    tables: &mut Tables,
-    turn: &mut Turn<'_>,
-    key: &[u8],
-    verb: impl FnOnce(&mut Step<'_>, &mut Resource) -> Outcome,
-) -> Answer {
-    call::on_short_call(tables, turn, Kind::Semaphore, key, verb)
-}
-
-/// Runs a verb that answers at once and may carry REQID.
-fn on_counted(
-    tables: &mut Tables,
-    turn: &mut Turn<'_>,
-    key: &[u8],
-    call: Call<'_>,
-    verb: impl FnOnce(&mut Step<'_>, &mut Resource) -> Outcome,
-) -> Answer {
-    call::on_request(tables, turn, key, call, |step, resource| verb(step, resource).into())
 }
 
 impl Step<'_> {

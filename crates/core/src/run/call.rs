@@ -18,12 +18,12 @@ use dlock_wire::reply::ErrorCode;
 
 /// Runs one verb on the key of a call and answers it, unless it repeats a request that is over: then nothing is
 /// done.
-pub(crate) fn on_request(
+pub(crate) fn on_request<A: Into<Answer>>(
     tables: &mut Tables,
     turn: &mut Turn<'_>,
     key: &[u8],
     call: Call<'_>,
-    verb: impl FnOnce(&mut Step<'_>, &mut Resource) -> Answer,
+    verb: impl FnOnce(&mut Step<'_>, &mut Resource) -> A,
 ) -> Answer {
     let answer = on_call(tables, turn, call.kind, key, |step, resource| {
         step.end_if_expired(resource, |resource| call.may_be_about(resource));
@@ -32,13 +32,9 @@ pub(crate) fn on_request(
         {
             return outcome.into();
         }
-        verb(step, resource)
+        verb(step, resource).into()
     });
-    answer.unwrap_or_else(|_| {
-        let lease = tables.regime.lease(turn.now.mono);
-        let known = tables.recall_alone(turn.caller.key(key), call, lease);
-        known.unwrap_or_else(wrong_type).into()
-    })
+    answer.unwrap_or_else(|_| tables.answer_alone(turn.caller.key(key), call, turn.now).into())
 }
 
 /// Marks the connection active, then runs one verb on the key of a call.

@@ -4,16 +4,16 @@ use crate::base::bytes::Name;
 use crate::base::ids::{ALONE, QueueId, WaiterId};
 use crate::base::key::Key;
 use crate::base::kind::Kind;
-use crate::ports::answers::{grants_are_closed, tokens_used_up};
+use crate::ports::answers::{tokens_used_up, wrong_type};
 use crate::ports::effects::Outcome;
 use crate::ports::turn::Turn;
 use crate::run::enter;
 use crate::step::Step;
-use crate::step::end::End;
 use crate::step::holder::own_hold;
+use crate::step::take_back::Grant;
 use crate::step::terms::Terms;
 use crate::tables::Tables;
-use crate::tables::pending::in_flight::{Given, Part, Taken};
+use crate::tables::pending::in_flight::{Given, Part, Stays, Taken};
 use crate::value::lock::Lock;
 use crate::value::resource::Resource;
 use alloc::collections::VecDeque;
@@ -135,34 +135,65 @@ pub(crate) fn grant_all(tables: &mut Tables, turn: &mut Turn<'_>, call: WaiterId
     }
     let Some(waiter) = tables.remove_waiter(call.slot()) else { return };
     turn.fx.expect(members.len());
-    let mut tokens = Vec::with_capacity(members.len());
-    let mut parts = Vec::with_capacity(members.len());
-    for Member { db, name, queue, .. } in &members {
-        let key = Key { db: *db, name };
-        tables.waits.expect(*queue);
-        let outcome =
-            enter::on_key_alone(tables, turn, Kind::Lock, key, usize::MAX, |step, resource| {
-                step.take_one(resource, waiter.terms())
-            });
-        let Ok((Outcome::Token(token), how)) = outcome else {
-            debug_assert!(false, "a key that was there to be taken a moment ago");
-            let taken: Vec<(Key<'_>, u64, Taken)> = parts.iter().filter_map(taken).collect();
-            let fault = give_back_all(tables, turn, waiter.ask.request.as_deref(), &taken);
-            turn.fx.wake(waiter.id, fault);
-            return;
-        };
-        tokens.push(token);
-        let given = Given::Hold { id: ALONE, token, how };
-        parts.push(Part::new(Kind::Lock, key, given));
-    }
+    let keys = || {
+        members.iter().map(|member| (Key { db: member.db, name: &member.name }, Some(member.queue)))
+    };
+    let got = match take_keys(tables, turn, keys(), &waiter.terms()) {
+        Ok(got) => got,
+        Err(fault) => return turn.fx.wake(waiter.id, fault),
+    };
     tables.counters.grants_after_waiting += 1;
-    if let (Some(member), Some(token)) = (members.first(), tokens.first()) {
-        let key = Key { db: member.db, name: &member.name };
+    if let (Some((key, _)), Some((token, _))) = (keys().next(), got.first()) {
         let token = LogToken::Token(*token);
         tables.observe_wait(turn.now, Kind::Lock, key, &waiter.entry, token, None);
     }
-    turn.fx.wake(waiter.id, Outcome::Tokens(tokens));
+    let parts = keys().zip(&got).map(|((key, _), &(token, how))| {
+        Part::new(Kind::Lock, key, Given::Hold { id: ALONE, token, how })
+    });
+    let parts = parts.collect();
+    turn.fx.wake(waiter.id, Outcome::Tokens(tokens_of(&got)));
     tables.send(&waiter, parts);
+}
+
+/// Takes every key (each with its queue, if that is known), all of which were found free. The tokens in key order, and
+/// how each was taken. If one is not free after all, returns those already taken.
+pub(crate) fn take_keys<'k>(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    keys: impl Iterator<Item = (Key<'k>, Option<QueueId>)> + Clone,
+    terms: &Terms<'_>,
+) -> Result<Vec<(u64, Taken)>, Outcome> {
+    let mut got = Vec::with_capacity(keys.size_hint().0);
+    for (key, queue) in keys.clone() {
+        if let Some(queue) = queue {
+            tables.waits.expect(queue);
+        }
+        let outcome =
+            enter::on_key_alone(tables, turn, Kind::Lock, key, usize::MAX, |step, resource| {
+                step.take_one(resource, terms)
+            });
+        match outcome {
+            Ok((Outcome::Token(token), how)) => got.push((token, how)),
+            other => {
+                debug_assert!(false, "a key that was there to be taken a moment ago");
+                for ((key, _), (token, how)) in keys.zip(got) {
+                    let (request, stays) = (terms.reqid, &Stays::Nothing);
+                    let grant = Grant { id: ALONE, token, how, request, is_renewed: false, stays };
+                    // If the key has another type by now, there is nothing to take back.
+                    let _ = enter::on_key(tables, turn, Kind::Lock, key, |step, resource| {
+                        step.take_back(resource, &grant);
+                    });
+                }
+                return Err(other.map_or_else(|_| wrong_type(), |(fault, _)| fault));
+            }
+        }
+    }
+    Ok(got)
+}
+
+/// The tokens of keys that were taken.
+pub(crate) fn tokens_of(got: &[(u64, Taken)]) -> Vec<u64> {
+    got.iter().map(|(token, _)| *token).collect()
 }
 
 impl Step<'_> {
@@ -170,51 +201,18 @@ impl Step<'_> {
     pub(crate) fn take_one(
         &mut self,
         resource: &mut Resource,
-        terms: Terms<'_>,
+        terms: &Terms<'_>,
     ) -> (Outcome, Taken) {
         if let Some(id) = own_hold(resource, terms.owner, terms.reqid, terms.demand) {
             let before = resource.hold(id).map(|hold| hold.count);
-            let outcome = self.acquire_again(resource, id, &terms);
+            let outcome = self.acquire_again(resource, id, terms);
             let is_counted = resource.hold(id).map(|hold| hold.count) != before;
             return (outcome, if is_counted { Taken::Entered } else { Taken::Known });
         }
         self.overtakes =
             self.tables.waits.queue_of(self.key).filter(|&id| self.tables.waits.len_of(id) > 0);
-        (self.grant_caller(resource, terms), Taken::New)
+        (self.grant_caller(resource, terms.clone(), None), Taken::New)
     }
-}
-
-/// Rolls back what a call for several keys, with request `id`, took before it met a key that it cannot have. `taken`
-/// has each key with the token of the hold. Returns the answer to the call.
-#[cold]
-pub(crate) fn give_back_all(
-    tables: &mut Tables,
-    turn: &mut Turn<'_>,
-    id: Option<&[u8]>,
-    taken: &[(Key<'_>, u64, Taken)],
-) -> Outcome {
-    for &(key, token, how) in taken {
-        // If the key has another type by now, there is nothing to roll back.
-        let _ = enter::on_key(tables, turn, Kind::Lock, key, |step, resource| {
-            let hold = resource.hold(ALONE).filter(|hold| hold.token == token);
-            let Some(count) = hold.map(|hold| hold.count) else { return };
-            match how {
-                Taken::Known => {}
-                Taken::Entered if count > 1 => {
-                    resource.change_hold(ALONE, |hold| {
-                        hold.count -= 1;
-                        hold.forget(id);
-                    });
-                    step.dirty = true;
-                }
-                Taken::Entered | Taken::New => {
-                    step.end_hold(resource, ALONE, End::Returned);
-                    step.hand_off(resource);
-                }
-            }
-        });
-    }
-    grants_are_closed()
 }
 
 /// One free key of a call for several keys.
@@ -224,10 +222,4 @@ pub(crate) struct Member {
     pub queue: QueueId,
     /// The owner does not hold it yet.
     pub is_fresh: bool,
-}
-
-/// What a call for several keys took of one key.
-fn taken(part: &Part) -> Option<(Key<'_>, u64, Taken)> {
-    let Given::Hold { token, how, .. } = part.given else { return None };
-    Some((Key { db: part.db, name: &part.name }, token, how))
 }

@@ -10,7 +10,7 @@ use crate::step::Step;
 use crate::tables::Tables;
 use crate::value::lock::Lock;
 use crate::value::resource::{Body, Ending, Resource};
-use crate::value::spent::{LOST_LATCH, Loss, Use};
+use crate::value::spent::{LOST_LATCH, Loss, Use, spent_of};
 use alloc::vec::Vec;
 use dlock_wire::message::Event as Message;
 use dlock_wire::reply::{ErrorCode, HoldEnd};
@@ -86,8 +86,8 @@ impl Step<'_> {
 
     fn end_expired_hold(&mut self, resource: &mut Resource, id: HoldId) {
         let end = match resource.hold(id) {
-            Some(hold) if hold.unclaimed().is_some() => End::Unclaimed,
             Some(hold) if hold.is_shortened() => End::Disconnected,
+            Some(hold) if hold.unclaimed().is_some() => End::Unclaimed,
             _ => End::Expired,
         };
         self.end_hold(resource, id, end);
@@ -134,7 +134,9 @@ impl Step<'_> {
             self.tables.tell_observers(self.key, hold.token, end.into(), self.fx);
         }
         if let Some(loss) = end.loss() {
-            self.spend_hold(resource.kind(), id, &hold, loss);
+            for (name, what) in spent_of(resource.kind(), id, &hold, loss) {
+                self.note_spent(name, what);
+            }
         }
         if let Body::Rw(rw) = &resource.body
             && let Some(queue) = self.tables.waits.queue_of(self.key)

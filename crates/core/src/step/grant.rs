@@ -13,14 +13,14 @@ use crate::ports::effects::{Event, Outcome};
 use crate::ports::subject::subject;
 use crate::step::Step;
 use crate::step::observe::token_of;
-use crate::step::requests::{Asks, Call};
+use crate::step::requests::{Asks, Call, misused};
 use crate::step::terms::Terms;
 use crate::tables::pending::in_flight::{Given, Part, Taken};
 use crate::tables::queues::waiter::{WaitState, Waiter};
 use crate::tables::settings::Settings;
 use crate::value::hold::{Hold, Unclaimed};
 use crate::value::resource::{Body, Resource};
-use crate::value::spent::Use;
+use crate::value::spent::{RequestKey, Use};
 use crate::value::wait_request::Demand;
 use dlock_wire::message;
 use dlock_wire::reply::LogToken;
@@ -74,13 +74,27 @@ impl Step<'_> {
 }
 
 impl Step<'_> {
-    /// Grants to the caller what is free. The caller of this function updates the counters.
-    pub(crate) fn grant_caller(&mut self, resource: &mut Resource, terms: Terms<'_>) -> Outcome {
+    /// Grants to the caller what is free; if its owner waits in `place` and goes first, its wait ends with this. The
+    /// caller of this function updates the counters.
+    pub(crate) fn grant_caller(
+        &mut self,
+        resource: &mut Resource,
+        terms: Terms<'_>,
+        place: Option<WaiterSlot>,
+    ) -> Outcome {
         let demand = terms.demand;
         let name = match self.name_hold(demand) {
             Ok(name) => name,
             Err(fault) => return fault,
         };
+        if let Some(slot) = place {
+            let wait = self.tables.waits.get(slot).map(|waiter| waiter.entry.clone());
+            self.tables.evict(self.key, slot, terms.reqid, self.fx);
+            let wait = wait.filter(|wait| wait.ask.demand.keeps_position_for(demand));
+            if let Some(wait) = wait.filter(|wait| wait.since < self.now.mono) {
+                self.observe_grant(resource.kind(), &wait, token_of(name.id, name.token));
+            }
+        }
         let hold = self.new_hold(resource.key_id, name, terms);
         begin_hold(self, resource, name.id, hold);
         if let Some(queue) = self.overtakes {
@@ -175,10 +189,11 @@ impl Settings {
 }
 
 impl Step<'_> {
-    /// Whether another call has carried out the request of a waiting TAKE.
-    pub(crate) fn has_been_taken(&self, waiter: &Waiter) -> bool {
-        matches!(waiter.ask.demand, Demand::Taken(_))
-            && self.taken_by(waiter.ask.request.as_deref()).is_some()
+    /// What another call has done with the request of a waiting TAKE, under the name of the request.
+    pub(crate) fn taken_already<'w>(&self, waiter: &'w Waiter) -> Option<(RequestKey<'w>, Use)> {
+        let Demand::Taken(n) = waiter.ask.demand else { return None };
+        let name = Call::without_owner(waiter.ask.request.as_deref(), Asks::Take(n)).name()?;
+        Some((name, self.tables.find_spent(self.key, name, self.lease)?))
     }
 
     /// Grants a waiting TAKE, also if another call with its request id was carried out meanwhile.
@@ -186,16 +201,16 @@ impl Step<'_> {
         let Some(waiter) = self.tables.remove_waiter(slot) else { return };
         let request = waiter.ask.request.as_deref();
         let call = Call::without_owner(request, Asks::Take(n));
-        let known = self.taken_by(request);
-        let is_repeat = known.is_some();
-        if known.is_some_and(|used| !call.asks.may_copy(used)) {
-            if waiter.wait_state.is_parked() {
-                self.fx.wake(waiter.id, call.misused(self.key));
-            }
+        let known = self.taken_already(&waiter);
+        if let Some((name, used)) = known
+            && !call.asks.may_copy(used)
+        {
+            self.fx.wake(waiter.id, misused(self.key, name));
             return;
         }
+        let is_repeat = known.is_some();
         if is_repeat {
-            self.tables.in_flight.taken_again(self.key, request);
+            self.tables.in_flight.answered_again(self.key, None, request);
         } else {
             let Body::Semaphore(semaphore) = &mut resource.body else { return };
             semaphore.taken += n;

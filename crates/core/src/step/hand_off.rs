@@ -122,7 +122,7 @@ impl Step<'_> {
                 return;
             }
             let Some(waiter) = self.tables.waits.get(slot) else { continue };
-            if self.has_been_taken(waiter) {
+            if self.taken_already(waiter).is_some() {
                 self.grant_waiter(resource, slot);
                 continue;
             }

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::Mode;
 
-/// The holds of an owner: at most one in each mode.
+/// The holds of an owner: at most one in each mode, or many permits.
 pub(crate) fn holds_of(resource: &Resource, owner: &[u8]) -> Vec<HoldId> {
     resource.holds_of(owner).map(|(id, _)| id).collect()
 }

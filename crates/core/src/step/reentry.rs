@@ -4,10 +4,11 @@ use crate::base::ids::{HoldId, HoldRef};
 use crate::ports::answers::{granted, quoted};
 use crate::ports::effects::{Event, Outcome};
 use crate::step::Step;
-use crate::step::requests::{Asks, Call, spent_in};
+use crate::step::requests::misused;
 use crate::step::terms::Terms;
-use crate::value::hold::{Did, Hold, OPEN_MAX};
+use crate::value::hold::{Hold, OPEN_MAX};
 use crate::value::resource::Resource;
+use crate::value::spent::{RequestKey, Scope};
 use crate::value::wait_request::Demand;
 use alloc::format;
 use dlock_wire::reply::ErrorCode;
@@ -27,15 +28,17 @@ impl Step<'_> {
 
     fn again(&mut self, hold_ref: HoldRef, hold: &mut Hold, terms: &Terms<'_>) -> Outcome {
         let Terms { demand, lease_ms, bind_ms, reqid, client, .. } = *terms;
-        let is_copy = hold.seen(reqid) == Some(Did::Acquired);
-        if let Demand::Permits { count, .. } = demand
+        let is_copy = hold.has_request(reqid);
+        if let (Demand::Permits { count, .. }, Some(id)) = (demand, reqid)
             && hold.count != count
         {
             // A client that asked for another number must not take these for its permits.
-            return Call::without_owner(reqid, Asks::Acquire).misused(self.key);
+            let name = RequestKey { scope: Scope::Semaphore, owner: terms.owner, id };
+            return misused(self.key, name);
         }
         if is_copy {
-            self.tables.in_flight.answered_again(self.key, hold_ref.id, hold.token, reqid);
+            let known = Some((hold_ref.id, hold.token));
+            self.tables.in_flight.answered_again(self.key, known, reqid);
         } else if reqid.is_some() || !hold.is_nameless_grant() {
             if terms.no_reentry {
                 let text =
@@ -51,27 +54,21 @@ impl Step<'_> {
             self.fx.note(self.key, Event::Acquire);
             self.tables.counters.grants_at_once += 1;
         }
-        if let Some(extras) = &mut hold.extras {
-            extras.unclaimed = None;
-        }
         self.tables.follow(hold_ref, hold, bind_ms, client);
         hold.promise(self.lease, lease_ms);
-        hold.answers = hold.answers.saturating_add(1);
+        hold.touch();
         self.dirty = true;
         granted(hold_ref.id, hold.token, demand)
     }
 
-    /// `LIMIT` if a hold cannot be entered once more, `SPENT` if the request is over in it. A copy does not enter it.
+    /// `LIMIT` if a hold cannot be entered once more. A copy does not enter it.
     pub(crate) fn no_room_in(&self, hold: &Hold, reqid: Option<&[u8]>) -> Option<Outcome> {
-        match (hold.seen(reqid), reqid) {
-            (Some(Did::Acquired), _) => return None,
-            (Some(_), Some(id)) => return Some(spent_in(self.key, &hold.owner, id)),
-            _ => {}
-        }
         let key = quoted(self.key.name);
-        let text = if hold.count == u32::MAX {
+        let text = if hold.has_request(reqid) {
+            return None;
+        } else if hold.count == u32::MAX {
             format!("{key} is held {} times already", hold.count)
-        } else if reqid.is_some() && !hold.has_room_for_id() {
+        } else if reqid.is_some() && hold.request_ids().count() >= OPEN_MAX {
             format!(
                 "{key} is held by {OPEN_MAX} requests of {} already. RELEASE them, or all with ALL",
                 quoted(&hold.owner)

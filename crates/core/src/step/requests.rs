@@ -9,13 +9,14 @@ use crate::base::key::Key;
 use crate::base::kind::Kind;
 use crate::base::shares::User;
 use crate::base::time::{LeaseInstant, Now};
-use crate::ports::answers::quoted;
+use crate::ports::answers::{quoted, wrong_type};
 use crate::ports::effects::{Fault, Outcome};
 use crate::step::Step;
+use crate::step::holder::holds_of;
 use crate::tables::Tables;
-use crate::value::hold::{Did, Hold};
+use crate::value::hold::Hold;
 use crate::value::resource::{Body, Resource};
-use crate::value::spent::{Limits, Loss, Print, RequestKey, Scope, SpentRequests, Use, spent_of};
+use crate::value::spent::{Limits, Loss, Print, RequestKey, Scope, SpentRequests, Use};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -54,11 +55,6 @@ impl<'a> Call<'a> {
         Self { kind: Kind::Semaphore, mode: None, owner: &[], id, asks }
     }
 
-    /// `ERR`: the id was used for another request.
-    pub fn misused(self, key: Key<'_>) -> Outcome {
-        self.name().map_or(Outcome::Null, |name| misused(key, name))
-    }
-
     /// The holds that the call may be about. Of the permits, only some.
     pub(crate) fn may_be_about(self, resource: &Resource) -> Vec<HoldId> {
         match &resource.body {
@@ -66,7 +62,7 @@ impl<'a> Call<'a> {
                 let repeated = self.id.and_then(|id| semaphore.permits.by_request(self.owner, id));
                 repeated.into_iter().map(|(id, _)| id).collect()
             }
-            Body::Rw(_) => resource.holds_of(self.owner).map(|(id, _)| id).collect(),
+            Body::Rw(_) => holds_of(resource, self.owner),
             Body::Semaphore(_) | Body::Lock(_) | Body::Fair(_) | Body::Latch(_) => Vec::new(),
         }
     }
@@ -78,15 +74,38 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What is known of the request named by a call.
-enum Known {
-    /// It counts in a hold in force.
-    InForce,
-    /// It is over.
-    Over(Use),
-}
-
 impl Tables {
+    /// The answer to a call about a key that has another type now: what the memory knows of its request, else
+    /// `WRONGTYPE`.
+    pub(crate) fn answer_alone(&self, key: Key<'_>, call: Call<'_>, now: Now) -> Outcome {
+        let used = |name| self.find_spent(key, name, self.regime.lease(now.mono));
+        let known = call.name().and_then(|name| Some((name, used(name)?)));
+        match (call.asks, known) {
+            (Asks::Acquire, Some((name, used))) => spent(key, name, used),
+            (Asks::Release, Some((name, used))) => released_before(key, name, used),
+            _ => wrong_type(),
+        }
+    }
+
+    /// What a request that is over did.
+    pub(crate) fn find_spent(
+        &self,
+        key: Key<'_>,
+        name: RequestKey<'_>,
+        lease: LeaseInstant,
+    ) -> Option<Use> {
+        let known = self.spent.find(key, name, lease, self.settings.request_limits());
+        known.or_else(|| self.find_broken(key, name))
+    }
+
+    /// Notes the ids that a step left in [`Step::unknown`], as those of `user`.
+    pub(crate) fn note_unknown(&mut self, user: User, ids: &[Print], lease: LeaseInstant) {
+        let limits = self.settings.request_limits();
+        for &print in ids {
+            self.spent.put(user, print, Use::Unknown, lease, limits);
+        }
+    }
+
     /// Number of requests known at `now` that are over. O(n): for tests.
     pub fn known_requests(&self, now: Now) -> usize {
         let (lease, limits) = (self.regime.lease(now.mono), self.settings.request_limits());
@@ -108,17 +127,25 @@ impl Step<'_> {
     /// The answer to a copy of a request that is over; `ERR` for an id that was used for another request. `None`: the
     /// call has to be carried out, or repeats what a hold in force knows.
     pub(crate) fn recall(&mut self, resource: &Resource, call: Call<'_>) -> Option<Outcome> {
-        let used = call.name().and_then(|name| match self.known(resource, name)? {
-            Known::InForce => None,
-            Known::Over(used) if call.asks.may_copy(used) => Some(Ok((name, used))),
-            Known::Over(_) => Some(Err(misused(self.key, name))),
-        });
-        match used {
-            Some(Ok((name, used))) => Some(self.answer_again(resource, call, name, used)),
-            Some(Err(fault)) => Some(fault),
-            None if matches!(call.asks, Asks::Acquire) => self.refused_before(call),
+        let name = call.name().filter(|name| hold_with(resource, *name).is_none())?;
+        match self.tables.find_spent(self.key, name, self.lease) {
+            Some(used) if call.asks.may_copy(used) => {
+                Some(self.answer_again(resource, call, name, used))
+            }
+            Some(_) => Some(misused(self.key, name)),
+            None if matches!(call.asks, Asks::Acquire) => self.refused_before(name),
             None => None,
         }
+    }
+
+    /// The answer to a copy of a request whose place ended with `DEADLOCK`.
+    fn refused_before(&self, name: RequestKey<'_>) -> Option<Outcome> {
+        self.tables.refused.find(self.key, name, self.lease, refused_limits(self.tables))?;
+        let (owner, key) = (quoted(name.owner), quoted(self.key.name));
+        let text = format!(
+            "{owner} waited forever for {key}, and its place is gone; ask with another REQID"
+        );
+        Some(Outcome::fault(ErrorCode::Deadlock, text))
     }
 
     fn answer_again(
@@ -135,7 +162,7 @@ impl Step<'_> {
         self.dirty = true;
         match (call.asks, used) {
             (Asks::Take(_), _) => {
-                self.tables.in_flight.taken_again(self.key, call.id);
+                self.tables.in_flight.answered_again(self.key, None, call.id);
                 Outcome::Taken
             }
             (Asks::Give(_) | Asks::Resize(_), _) => Outcome::Available(resource.available()),
@@ -144,72 +171,9 @@ impl Step<'_> {
         }
     }
 
-    fn known(&self, resource: &Resource, name: RequestKey<'_>) -> Option<Known> {
-        if let Some(did) = seen_by_hold(resource, name) {
-            return Some(did.spent().map_or(Known::InForce, Known::Over));
-        }
-        self.tables.find_spent(self.key, name, self.lease).map(Known::Over)
-    }
-}
-
-impl Tables {
-    /// The answer to a copy of a request about a key that has another type now: what the memory knows of it.
-    pub(crate) fn recall_alone(
-        &self,
-        key: Key<'_>,
-        call: Call<'_>,
-        lease: LeaseInstant,
-    ) -> Option<Outcome> {
-        let name = call.name()?;
-        let used = self.find_spent(key, name, lease)?;
-        match call.asks {
-            Asks::Acquire => Some(spent(key, name, used)),
-            Asks::Release => Some(released_before(key, name, used)),
-            Asks::Take(_) | Asks::Give(_) | Asks::Drain | Asks::Resize(_) => None,
-        }
-    }
-}
-
-impl Tables {
-    /// Whether a call names a request that is over, as far as the memory knows.
-    pub(crate) fn is_over(&self, key: Key<'_>, now: Now, call: Call<'_>) -> bool {
-        let lease = self.regime.lease(now.mono);
-        call.name().is_some_and(|name| self.find_spent(key, name, lease).is_some())
-    }
-}
-
-impl Step<'_> {
-    /// What a TAKE with this id did, for waiters with the id of a call that was carried out meanwhile.
-    pub(crate) fn taken_by(&self, id: Option<&[u8]>) -> Option<Use> {
-        let name = Call::without_owner(id, Asks::Take(0)).name()?;
-        self.tables.find_spent(self.key, name, self.lease)
-    }
-}
-
-impl Tables {
-    /// What a request that is over did.
-    pub(crate) fn find_spent(
-        &self,
-        key: Key<'_>,
-        name: RequestKey<'_>,
-        lease: LeaseInstant,
-    ) -> Option<Use> {
-        let known = self.spent.find(key, name, lease, self.settings.request_limits());
-        known.or_else(|| self.find_broken(key, name))
-    }
-}
-
-impl Step<'_> {
     /// Notes a request that no hold knows.
     pub(crate) fn spend(&mut self, call: Call<'_>, what: Use) {
         if let Some(name) = call.name() {
-            self.note_spent(name, what);
-        }
-    }
-
-    /// Notes the requests of a hold that has ended.
-    pub(crate) fn spend_hold(&mut self, kind: Kind, id: HoldId, hold: &Hold, loss: Loss) {
-        for (name, what) in spent_of(kind, id, hold, loss) {
             self.note_spent(name, what);
         }
     }
@@ -227,26 +191,10 @@ impl Step<'_> {
     }
 
     /// Forgets a request that was rolled back: the next copy of it counts as the first.
-    pub(crate) fn unspend(&mut self, call: Call<'_>) {
-        if let Some(name) = call.name() {
-            self.forget_spent(name);
-        }
-    }
-
     pub(crate) fn forget_spent(&mut self, name: RequestKey<'_>) {
         self.tables.spent.forget(self.key, name);
         self.spent.push(name, None);
         self.dirty = true;
-    }
-}
-
-impl Tables {
-    /// Notes the ids that a step left in [`Step::unknown`], as those of `user`.
-    pub(crate) fn note_unknown(&mut self, user: User, ids: &[Print], lease: LeaseInstant) {
-        let limits = self.settings.request_limits();
-        for &print in ids {
-            self.spent.put(user, print, Use::Unknown, lease, limits);
-        }
     }
 }
 
@@ -268,20 +216,19 @@ impl Asks {
     }
 }
 
-/// What became of a request in a hold in force that knows it.
-pub(crate) fn seen_by_hold(resource: &Resource, name: RequestKey<'_>) -> Option<Did> {
-    if name.owner.is_empty() {
-        return None;
-    }
+/// The hold in which a request counts.
+pub(crate) fn hold_with<'r>(
+    resource: &'r Resource,
+    name: RequestKey<'_>,
+) -> Option<(HoldId, &'r Hold)> {
     let kind = resource.kind();
     if let (Body::Semaphore(semaphore), Scope::Semaphore) = (&resource.body, name.scope) {
         // An owner can have thousands of permits, so they are found by an index.
-        let (_, hold) = semaphore.permits.by_request(name.owner, name.id)?;
-        return hold.seen(Some(name.id));
+        return semaphore.permits.by_request(name.owner, name.id);
     }
     let own = resource.holds_of(name.owner);
     let mut own = own.filter(|(id, _)| Scope::of_hold(kind, *id) == Some(name.scope));
-    own.find_map(|(_, hold)| hold.seen(Some(name.id)))
+    own.find(|(_, hold)| hold.has_request(Some(name.id)))
 }
 
 #[cold]
@@ -291,12 +238,6 @@ fn spent(key: Key<'_>, name: RequestKey<'_>, used: Use) -> Outcome {
         _ => "is over: it was released",
     };
     Outcome::fault(ErrorCode::Spent, format!("{} {end}. Ask with another REQID", shown(key, name)))
-}
-
-/// `SPENT` for a request that is over in a hold in force.
-#[cold]
-pub(crate) fn spent_in(key: Key<'_>, owner: &[u8], id: &[u8]) -> Outcome {
-    spent(key, RequestKey { scope: Scope::Lock, owner, id }, Use::Waited)
 }
 
 /// The answer to a RELEASE of a request that is over.
@@ -368,21 +309,6 @@ pub(crate) fn resized(to: ResizeTo) -> Use {
         ResizeTo::Absolute(permits) => Use::ResizedTo(permits),
         // The parser refuses values that do not fit.
         ResizeTo::By(delta) => Use::ResizedBy(i32::try_from(delta).unwrap_or_default()),
-    }
-}
-
-impl Step<'_> {
-    /// The answer to a copy of a request whose place ended with `DEADLOCK`.
-    pub(crate) fn refused_before(&self, call: Call<'_>) -> Option<Outcome> {
-        let limits = refused_limits(self.tables);
-        let known = |name| self.tables.refused.find(self.key, name, self.lease, limits);
-        call.name().and_then(known)?;
-        let text = format!(
-            "{} waited forever for {}, and its place is gone; ask with another REQID",
-            crate::ports::answers::quoted(call.owner),
-            crate::ports::answers::quoted(self.key.name)
-        );
-        Some(Outcome::fault(ErrorCode::Deadlock, text))
     }
 }
 

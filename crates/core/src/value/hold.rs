@@ -9,11 +9,8 @@ use core::hash::Hasher;
 use dlock_wire::names;
 use siphasher::sip::SipHasher13;
 
-/// Largest number of ids of a hold that are not released.
+/// Largest number of request ids that count in a hold.
 pub const OPEN_MAX: usize = 64;
-
-/// Number of ids that a hold remembers after they are over.
-pub const OVER_KEPT: usize = 8;
 
 /// The client id that stands for "no connection".
 pub const NO_CLIENT: u64 = 0;
@@ -100,113 +97,52 @@ pub struct Unclaimed {
     pub client: u64,
 }
 
-/// The ids of the requests that a hold was given to, in the order in which they came or ended, and what became of each.
-/// At most [`OPEN_MAX`] are not over, and the last [`OVER_KEPT`] that are.
+/// The ids of the requests that count in a hold, oldest first, at most [`OPEN_MAX`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Requests(Vec<u8>);
 
-/// What became of a request in a hold that is in force.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Did {
-    /// It counts in the hold.
-    Acquired,
-    /// Its RELEASE answered this.
-    Released(u32),
-    /// A RELEASE without its id took its count.
-    Overtaken,
-}
-
-/// Bits in the byte in front of an id, whose low six bits are the length minus one: it was released, and the answer
-/// follows the id in four bytes; or its count was taken.
-const RELEASED: u8 = 0x40;
-const OVERTAKEN: u8 = 0x80;
-
-/// A request id, and what became of the request.
-type Request<'a> = (&'a [u8], Did);
-
-/// Splits off the first request id; `None` if the bytes are invalid.
-fn split_first(bytes: &[u8]) -> Option<(Request<'_>, &[u8])> {
+/// Splits off the first request id, behind a byte with its length minus one; `None` if the bytes are invalid.
+fn split_first(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&head, rest) = bytes.split_first()?;
-    let len = usize::from(head & !(RELEASED | OVERTAKEN)) + 1;
-    let (id, rest) = rest.split_at_checked(len)?;
-    match head & (RELEASED | OVERTAKEN) {
-        0 => Some(((id, Did::Acquired), rest)),
-        OVERTAKEN => Some(((id, Did::Overtaken), rest)),
-        RELEASED => {
-            let (answer, rest) = rest.split_first_chunk()?;
-            Some(((id, Did::Released(u32::from_le_bytes(*answer))), rest))
-        }
-        _ => None,
-    }
+    let len = usize::from(head) + 1;
+    (len <= names::REQID_MAX).then(|| rest.split_at_checked(len))?
 }
 
 impl Requests {
     /// Rebuilds the list from [`Requests::as_bytes`]. `None` if the bytes are invalid.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let mut rest = bytes;
-        let (mut open, mut over) = (0, 0);
+        let (mut rest, mut len) = (bytes, 0);
         while !rest.is_empty() {
-            let ((_, did), behind) = split_first(rest)?;
-            *(if did == Did::Acquired { &mut open } else { &mut over }) += 1;
-            rest = behind;
+            (_, rest) = split_first(rest)?;
+            len += 1;
         }
-        (open <= OPEN_MAX && over <= OVER_KEPT).then(|| Self(bytes.to_vec()))
+        (len <= OPEN_MAX).then(|| Self(bytes.to_vec()))
     }
 
-    /// Every id, each with what it did.
+    /// Every id, behind a byte with its length minus one.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// What request `id` did, if it is among them.
-    pub fn find(&self, id: &[u8]) -> Option<Did> {
-        self.iter().find(|(known, _)| *known == id).map(|(_, did)| did)
-    }
-
-    /// Those that are not over, oldest first.
-    pub fn open(&self) -> impl Iterator<Item = &[u8]> {
-        self.iter().filter(|(_, did)| *did == Did::Acquired).map(|(id, _)| id)
-    }
-
-    /// Adds `id` (1 to 64 bytes) at the end.
-    pub fn add(&mut self, id: &[u8], did: Did) {
-        debug_assert!(!id.is_empty() && id.len() <= names::REQID_MAX);
-        // Request ids have 1 to 64 bytes, so their length fits; another one is not an id.
-        let Some(Ok(len)) = id.len().checked_sub(1).map(u8::try_from) else { return };
+    /// Adds `id` (1 to 64 bytes), which is not among them, at the end.
+    pub fn add(&mut self, id: &[u8]) {
+        debug_assert!((1..=names::REQID_MAX).contains(&id.len()));
+        // The length fits; what has another one is not an id.
+        let Some(Ok(head)) = id.len().checked_sub(1).map(u8::try_from) else { return };
         self.0.reserve(1 + id.len());
-        self.0.push(match did {
-            Did::Acquired => len,
-            Did::Released(_) => RELEASED | len,
-            Did::Overtaken => OVERTAKEN | len,
-        });
+        self.0.push(head);
         self.0.extend_from_slice(id);
-        if let Did::Released(answer) = did {
-            self.0.extend_from_slice(&answer.to_le_bytes());
-        }
     }
 
-    /// Notes that `id` is over. Returns the oldest that is over, if there are too many of them.
-    pub fn close(&mut self, id: &[u8], did: Did) -> Option<(Box<[u8]>, Did)> {
-        self.forget(id);
-        self.add(id, did);
-        let mut over = self.iter().filter(|(_, did)| *did != Did::Acquired);
-        let (id, did) = over.next().filter(|_| over.count() >= OVER_KEPT)?;
-        let oldest = (Box::from(id), did);
-        self.forget(&oldest.0);
-        Some(oldest)
-    }
-
-    /// Forgets `id`: the hold knows nothing of it any more.
+    /// Forgets `id`: it does not count in the hold any more.
     pub fn forget(&mut self, id: &[u8]) {
         let mut kept = Self::default();
-        for (known, did) in self.iter().filter(|(known, _)| *known != id) {
-            kept.add(known, did);
-        }
+        self.iter().filter(|known| *known != id).for_each(|known| kept.add(known));
         *self = kept;
     }
 
     /// All of them, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = Request<'_>> {
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = self.0.as_slice();
         core::iter::from_fn(move || {
             let (first, tail) = split_first(rest)?;
@@ -239,36 +175,26 @@ impl Hold {
         self.extras.as_ref().map_or(&[], |extras| extras.requests.as_bytes())
     }
 
+    /// Its request ids, oldest first.
+    pub fn request_ids(&self) -> impl Iterator<Item = &[u8]> {
+        self.extras.iter().flat_map(|extras| extras.requests.iter())
+    }
+
     /// Hashes of its requests, each with its owner.
     pub(crate) fn requests_by_hash(&self) -> BTreeSet<u64> {
-        let known = self.extras.iter().flat_map(|extras| extras.requests.iter());
-        known.map(|(id, _)| request_hash(&self.owner, id)).collect()
+        self.request_ids().map(|id| request_hash(&self.owner, id)).collect()
     }
 
-    /// What became of request `id`, if this hold knows it.
-    pub fn seen(&self, id: Option<&[u8]>) -> Option<Did> {
-        self.extras.as_ref()?.requests.find(id?)
+    /// Whether request `id` counts in it.
+    pub fn has_request(&self, id: Option<&[u8]>) -> bool {
+        id.is_some_and(|id| self.request_ids().any(|known| known == id))
     }
 
-    /// Notes that request `id` counts in the hold.
+    /// Notes that request `id` counts in it.
     pub fn remember(&mut self, id: Option<&[u8]>) {
-        if let Some(id) = id {
-            // No id is listed twice.
-            if self.seen(Some(id)).is_some() {
-                self.forget(Some(id));
-            }
-            self.extras_mut().requests.add(id, Did::Acquired);
+        if let Some(id) = id.filter(|id| !self.has_request(Some(id))) {
+            self.extras_mut().requests.add(id);
         }
-    }
-
-    /// Whether another request with an id can count in it.
-    pub fn has_room_for_id(&self) -> bool {
-        self.open_ids() < OPEN_MAX
-    }
-
-    /// Number of ids that are not over.
-    pub fn open_ids(&self) -> usize {
-        self.extras.as_ref().map_or(0, |extras| extras.requests.open().count())
     }
 
     /// Whether the hold is the grant to a place without an id, which no request has reached.
@@ -285,6 +211,14 @@ impl Hold {
             self.lease_ms = lease_ms;
         } else {
             self.lease_ms = self.lease_ms.max(lease_ms);
+        }
+    }
+
+    /// A request of the owner is answered for this hold.
+    pub fn touch(&mut self) {
+        self.answers = self.answers.saturating_add(1);
+        if let Some(extras) = &mut self.extras {
+            extras.unclaimed = None;
         }
     }
 
@@ -377,33 +311,25 @@ mod tests {
     }
 
     #[test]
-    fn open_ids_stay_and_the_last_eight_that_are_over() {
+    fn ids_stay_in_the_order_in_which_they_came() {
         let mut requests = Requests::default();
-        (0..20u8).for_each(|n| requests.add(&[b'r', n], Did::Acquired));
-        for n in 0..9u8 {
-            let did = if n == 5 { Did::Overtaken } else { Did::Released(u32::from(n)) };
-            let pushed_out = requests.close(&[b'r', n], did);
-            let first = (Box::from([b'r', 0].as_slice()), Did::Released(0));
-            assert_eq!(pushed_out, (n == 8).then_some(first));
+        for id in [&b"a"[..], b"bc", &[b'd'; 64]] {
+            requests.add(id);
         }
-        assert_eq!(requests.find(&[b'r', 0]), None);
-        assert_eq!(requests.find(&[b'r', 1]), Some(Did::Released(1)));
-        assert_eq!(requests.find(&[b'r', 5]), Some(Did::Overtaken));
-        assert_eq!(requests.find(&[b'r', 9]), Some(Did::Acquired));
-        assert_eq!(requests.open().count(), 11);
+        requests.forget(b"bc");
+        requests.forget(b"unknown");
+        assert!(requests.iter().eq([&b"a"[..], &[b'd'; 64]]));
         assert_eq!(Requests::from_bytes(requests.as_bytes()), Some(requests));
     }
 
     #[test]
     fn damaged_id_lists_are_refused() {
-        let both = [RELEASED | OVERTAKEN, b'a', 0, 0, 0, 0];
-        let short = [RELEASED, b'a', 0, 0, 0];
-        for bytes in [&[0u8][..], &[1, b'a'], &[0, b'a', 2, b'b'], &short, &both] {
+        let too_long = [&[64][..], &[b'r'; 65]].concat();
+        for bytes in [&[0u8][..], &[1, b'a'], &[0, b'a', 2, b'b'], &[0, b'a', 0], &too_long] {
             assert_eq!(Requests::from_bytes(bytes), None);
         }
-        let longest = [&[63][..], &[b'r'; 64]].concat();
-        assert!(Requests::from_bytes(&longest).is_some());
-        assert_eq!(Requests::from_bytes(&[0, b'a'].repeat(OPEN_MAX + 1)), None);
-        assert_eq!(Requests::from_bytes(&[OVERTAKEN, b'a'].repeat(OVER_KEPT + 1)), None);
+        let most = [0, b'a'].repeat(OPEN_MAX);
+        assert!(Requests::from_bytes(&most).is_some());
+        assert_eq!(Requests::from_bytes(&[&most[..], b"\0b"].concat()), None);
     }
 }

@@ -36,9 +36,7 @@ impl Holds {
         let unclaimed = all.iter().filter_map(|(id, hold)| claim_of(*id, hold)).collect();
         let mut requests: Vec<(u64, HoldId)> = Vec::new();
         for (id, hold) in &all {
-            let known = hold.extras.iter().flat_map(|extras| extras.requests.iter());
-            requests
-                .extend(known.map(|(request, _)| (hold::request_hash(&hold.owner, request), *id)));
+            requests.extend(hold.requests_by_hash().into_iter().map(|hash| (hash, *id)));
         }
         requests.sort_unstable();
         let requests = BTreeSet::from_iter(requests);
@@ -166,7 +164,7 @@ impl Holds {
         let hash = hold::request_hash(owner, id);
         let found = self.requests.range((hash, ALONE)..=(hash, HoldId::MAX));
         let mut found = found.filter_map(|&(_, hold)| Some((hold, self.get(hold)?)));
-        found.find(|(_, hold)| *hold.owner == *owner && hold.seen(Some(id)).is_some())
+        found.find(|(_, hold)| *hold.owner == *owner && hold.has_request(Some(id)))
     }
 
     /// The first unclaimed hold of `owner` with this count and without an id.

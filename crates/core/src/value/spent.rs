@@ -12,7 +12,7 @@ use crate::base::key::Key;
 use crate::base::kind::Kind;
 use crate::base::shares::User;
 use crate::base::time::{LeaseInstant, Millis};
-use crate::value::hold::{Did, Hold};
+use crate::value::hold::Hold;
 use core::hash::Hasher;
 use dlock_wire::request::Mode;
 use log::{Entry, Log, RequestNumber};
@@ -377,30 +377,17 @@ impl SpentRequests {
     }
 }
 
-/// The requests of a hold that are over when it ends in this way.
+/// The requests of a hold, which are over when it ends in this way.
 pub(crate) fn spent_of(
     kind: Kind,
     id: HoldId,
     hold: &Hold,
     loss: Loss,
 ) -> impl Iterator<Item = (RequestKey<'_>, Use)> {
-    let requests = hold.extras.iter().flat_map(|extras| extras.requests.iter());
     let scope = Scope::of_hold(kind, id);
-    requests.filter_map(move |(request, did)| {
-        let what = did.spent().unwrap_or(Use::Lost(loss));
-        Some((RequestKey { scope: scope?, owner: &hold.owner, id: request }, what))
+    hold.request_ids().filter_map(move |id| {
+        Some((RequestKey { scope: scope?, owner: &hold.owner, id }, Use::Lost(loss)))
     })
-}
-
-impl Did {
-    /// What became of a request that is over. `None`: it is not.
-    pub(crate) fn spent(self) -> Option<Use> {
-        match self {
-            Self::Acquired => None,
-            Self::Released(answer) => Some(Use::Released(answer)),
-            Self::Overtaken => Some(Use::Lost(Loss::Released)),
-        }
-    }
 }
 
 #[cfg(test)]

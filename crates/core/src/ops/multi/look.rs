@@ -3,7 +3,7 @@
 use crate::base::ids::GroupId;
 use crate::base::kind::Kind;
 use crate::base::time::Now;
-use crate::ports::answers::{in_quarantine, wrong_type};
+use crate::ports::answers::in_quarantine;
 use crate::ports::effects::Outcome;
 use crate::ports::turn::{Caller, Turn};
 use crate::run::call::refused_in_script;
@@ -109,12 +109,7 @@ fn inspect_each(
             }
             step.inspect_one(resource, call, own)
         });
-        let lease = tables.regime.lease(turn.now.mono);
-        found
-            .each
-            .push(state.map_err(|_| {
-                tables.recall_alone(key, request, lease).unwrap_or_else(wrong_type)
-            })?);
+        found.each.push(state.map_err(|_| tables.answer_alone(key, request, turn.now))?);
     }
     Ok(found)
 }
@@ -123,7 +118,7 @@ impl Step<'_> {
     fn inspect_one(&self, resource: &Resource, call: &MAcquire<'_>, own: Own) -> KeyState {
         if own_hold(resource, call.owner, call.reqid, Demand::Lock).is_some() {
             let hold = resource.lock().hold();
-            let has_seen = hold.is_some_and(|hold| hold.seen(call.reqid).is_some());
+            let has_seen = hold.is_some_and(|hold| hold.has_request(call.reqid));
             return if has_seen { KeyState::Seen } else { KeyState::Held };
         }
         let is_free = matches!(resource.lock(), Lock::Free);

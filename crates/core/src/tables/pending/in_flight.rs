@@ -104,12 +104,6 @@ pub(crate) enum Given {
     Taken(u32),
 }
 
-impl InFlight {
-    pub(crate) fn into_parts(self) -> Vec<Part> {
-        self.parts
-    }
-}
-
 impl Part {
     pub fn new(kind: Kind, key: Key<'_>, given: Given) -> Self {
         Self {
@@ -139,19 +133,21 @@ impl GrantsInFlight {
         self.grants.remove(&waiter);
     }
 
-    /// A resent call was answered with this hold: the grant that it repeats needs no rollback any more.
+    /// A copy of a request was answered with the same hold (id and token), or the permits of the same TAKE: the grant
+    /// that it repeats needs no rollback any more.
     pub(crate) fn answered_again(
         &mut self,
         key: Key<'_>,
-        id: HoldId,
-        token: u64,
+        hold: Option<(HoldId, u64)>,
         request: Option<&[u8]>,
     ) {
         let repeated = |grant: &&mut InFlight| grant.request.as_deref() == request;
+        let is_it = |part: &&mut Part| match hold {
+            Some((id, token)) => part.is_of(key, id, token),
+            None => part.is_at(key),
+        };
         for grant in self.grants.values_mut().filter(repeated) {
-            for part in grant.parts.iter_mut().filter(|part| part.is_of(key, id, token)) {
-                part.is_known = true;
-            }
+            grant.parts.iter_mut().filter(is_it).for_each(|part| part.is_known = true);
         }
     }
 
@@ -159,16 +155,6 @@ impl GrantsInFlight {
     pub(crate) fn renewed(&mut self, key: Key<'_>, id: HoldId, token: u64) {
         for part in self.grants.values_mut().flat_map(|grant| &mut grant.parts) {
             part.is_renewed |= part.is_of(key, id, token);
-        }
-    }
-
-    /// The same for a resent TAKE.
-    pub(crate) fn taken_again(&mut self, key: Key<'_>, request: Option<&[u8]>) {
-        let repeated = |grant: &&mut InFlight| grant.request.as_deref() == request;
-        for grant in self.grants.values_mut().filter(repeated) {
-            for part in grant.parts.iter_mut().filter(|part| part.is_at(key)) {
-                part.is_known = true;
-            }
         }
     }
 

@@ -3,7 +3,6 @@
 use super::{NOW, encoded};
 use dlock_core::base::time::LeaseInstant;
 use dlock_core::record;
-use dlock_core::value::hold::Did;
 use dlock_core::value::lock::Lock;
 use dlock_core::value::resource::Body;
 use std::fs;
@@ -34,7 +33,7 @@ fn the_example_of_the_page_is_what_it_says() {
     assert_eq!(hold.deadline, LeaseInstant(0) + 59_597);
     assert_eq!(NOW - hold.since, 404);
     let extras = hold.extras.as_deref().expect("extras");
-    assert!(extras.requests.iter().eq([(&b"r1"[..], Did::Acquired)]));
+    assert!(extras.requests.iter().eq([b"r1"]));
     assert_eq!(hold.label(), b"deliveries");
     assert_eq!(hold.binding().map(|binding| binding.ms), Some(2_000));
     assert!(hold.channel().is_none() && hold.unclaimed().is_none());

@@ -7,7 +7,7 @@ use dlock_core::base::kind::Kind;
 use dlock_core::base::shares::User;
 use dlock_core::base::time::LeaseInstant;
 use dlock_core::value::fair::{Fair, QueueEntry};
-use dlock_core::value::hold::{Binding, Did, Extras, Hold, NO_CLIENT, Notify, Requests, Unclaimed};
+use dlock_core::value::hold::{Binding, Extras, Hold, NO_CLIENT, Notify, Requests, Unclaimed};
 use dlock_core::value::latch::Latch;
 use dlock_core::value::lock::Lock;
 use dlock_core::value::resource::{Body, Resource};
@@ -106,19 +106,10 @@ impl Random {
         }
     }
 
-    fn did(&mut self) -> Did {
-        match self.below(3) {
-            0 => Did::Acquired,
-            1 => Did::Overtaken,
-            _ => Did::Released(self.small(0, u32::MAX)),
-        }
-    }
-
     fn extras(&mut self) -> Extras {
         let mut requests = Requests::default();
         for _ in 0..self.below(9) {
-            let did = self.did();
-            requests.add(&self.request(), did);
+            requests.add(&self.request());
         }
         let notify = self.notify();
         let told = notify != Notify::Silent;

@@ -8,7 +8,7 @@ use dlock_core::base::kind::Kind;
 use dlock_core::base::time::LeaseInstant;
 use dlock_core::record::{self, Clocks, Level, Replayed, StepInfo};
 use dlock_core::value::fair::{Fair, QueueEntry};
-use dlock_core::value::hold::{Binding, Did, Hold, Notify, Unclaimed};
+use dlock_core::value::hold::{Binding, Hold, Notify, Unclaimed};
 use dlock_core::value::latch::Latch;
 use dlock_core::value::lock::Lock;
 use dlock_core::value::resource::{Body, Ending, Resource};
@@ -76,12 +76,11 @@ fn the_bytes_are_these() {
     let mut tied = hold(b"A", 5);
     tied.remember(Some(b"r1"));
     let extras = tied.extras_mut();
-    extras.requests.add(b"r2", Did::Released(258));
-    extras.requests.add(b"r3", Did::Overtaken);
+    extras.requests.add(b"r03");
     extras.label = (*b"x").into();
     extras.notify = Notify::Channel((*b"c").into());
     extras.binding = Some(Binding { ms: 7, client: 0, is_shortened: false });
-    let more = b"\x01\x0D\x01r1\x41r2\x02\x01\x00\x00\x81r3\x01x\x02\x01c\x00\x01\x07\x00";
+    let more = b"\x01\x07\x01r1\x02r03\x01x\x02\x01c\x00\x01\x07\x00";
     let tied_bytes = [b"\x01\x00\x02", &held[..held.len() - 1], more].concat();
     assert_eq!(of(Body::Lock(Lock::Held(tied))), tied_bytes);
 

@@ -33,8 +33,8 @@ impl Model {
             let Some(hold) = due.min_by_key(|hold| hold.ends) else { break };
             let was_cut = hold.tie.as_ref().is_some_and(|tie| tie.cut);
             let why = match hold.unclaimed {
+                _ if was_cut => "disconnect",
                 Some(_) => "lapse",
-                None if was_cut => "disconnect",
                 None => "expire",
             };
             self.end(k, hold.serial, why);

@@ -14,10 +14,10 @@ impl Model {
             let is_it = call.token.is_none_or(|token| token == hold.token);
             let left = hold.counts.len() as u64 - 1;
             let used = if is_it { Use::Released(left) } else { Use::Unknown };
-            self.take_count(k, (call, mode), at.expect("it counts"), is_it.then_some(used));
-            if left == 0 || !is_it {
-                self.spend(k, Verb::Release(call, mode), used);
-            }
+            // A hold with another token ends without DELAY.
+            let call = &Release { delay_ms: call.delay_ms.filter(|_| is_it), ..*call };
+            self.take_count(k, (call, mode), at.expect("it counts"));
+            self.spend(k, Verb::Release(call, mode), used);
             self.hand_off(k);
             return if is_it { Answer::Count(left) } else { Answer::Error("UNKNOWN") };
         }
@@ -52,22 +52,15 @@ impl Model {
             self.end(k, serial, "release");
             self.stay_closed(k, (call, mode));
         } else {
-            let over = Some(Use::Lost("released"));
-            self.take_count(k, (call, mode), unnamed.unwrap_or(last), over);
+            self.take_count(k, (call, mode), unnamed.unwrap_or(last));
         }
         self.hand_off(k);
         Answer::Count(left as u64)
     }
 
-    /// One count less of a hold, that at `at`; `over`: what became of its request, which the hold then knows. The
-    /// caller hands off.
-    fn take_count(
-        &mut self,
-        k: usize,
-        (call, mode): (&Release<'_>, Mode),
-        at: usize,
-        over: Option<Use>,
-    ) {
+    /// One count less of a hold, that at `at`. The caller notes what became of the request that it names, and hands
+    /// off.
+    fn take_count(&mut self, k: usize, (call, mode): (&Release<'_>, Mode), at: usize) {
         let hold = self.hold_of(k, &text(call.owner), mode).expect("it was there");
         let serial = hold.serial;
         if hold.counts.len() == 1 {
@@ -81,8 +74,8 @@ impl Model {
         }
         let id = hold.counts.remove(at);
         hold.unclaimed = None;
-        if let Some((id, used)) = id.zip(over) {
-            self.note_over(k, serial, id, used);
+        if let Some(id) = id.filter(|_| call.reqid.is_none()) {
+            self.note_spent(k, mode, (&text(call.owner), &id), Use::Lost("released"));
         }
         self.out.counters.releases += 1;
         self.event("release", k);
@@ -165,7 +158,6 @@ impl Model {
             owner,
             token,
             counts: vec![None],
-            over: Vec::new(),
             ends: self.lease_now + lease,
             lease,
             since: self.now,

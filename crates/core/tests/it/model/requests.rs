@@ -1,11 +1,8 @@
-//! Requests that are over: their hold knows some of them while it lasts, and a memory for a while afterwards.
+//! Requests that are over: a memory knows them for a while.
 
 use super::state::{Family, Hold, Spent, Use};
 use super::{Answer, Model, Verb, text};
 use dlock_wire::request::Mode;
-
-/// Number of requests that are over of which a hold knows.
-const OVER_KEPT: usize = 8;
 
 impl Model {
     /// The answer to a copy of a request that is over.
@@ -13,14 +10,8 @@ impl Model {
         let (owner, id, mode) = name(verb)?;
         let memory = self.spent_as(k, (self.families[k], mode), &owner, &id);
         let hold = self.hold_of(k, &owner, mode);
-        let known = hold.as_ref().and_then(|hold| hold.over.iter().find(|(old, _)| *old == id));
-        if let Some(used) = known.map(|(_, used)| *used) {
-            return answer_again(verb, used);
-        }
-        if hold.is_some_and(|hold| hold.counts.contains(&Some(id))) {
-            return None;
-        }
-        answer_again(verb, memory?)
+        let counts = hold.is_some_and(|hold| hold.counts.contains(&Some(id)));
+        answer_again(verb, memory.filter(|_| !counts)?)
     }
 
     /// The same at a key of another type, where only the memory knows anything.
@@ -51,25 +42,10 @@ impl Model {
         self.note_spent(k, mode, (&owner, &id), used);
     }
 
-    /// The requests of a hold that has ended: those that still counted are lost.
+    /// The requests of a hold that has ended are lost.
     pub(super) fn spend_hold(&mut self, k: usize, mode: Mode, hold: &Hold, how: &'static str) {
-        for (id, used) in &hold.over {
-            self.note_spent(k, mode, (&hold.owner, id), *used);
-        }
         for id in hold.counts.iter().flatten() {
             self.note_spent(k, mode, (&hold.owner, id), Use::Lost(how));
-        }
-    }
-
-    /// A request is over whose hold goes on: that knows the last of them, and the memory those before.
-    pub(super) fn note_over(&mut self, k: usize, serial: u64, id: Vec<u8>, used: Use) {
-        let hold = self.holds_mut(k).find(|hold| hold.serial == serial).expect("it goes on");
-        hold.over.push((id, used));
-        if hold.over.len() > OVER_KEPT {
-            let ((id, used), owner) = (hold.over.remove(0), hold.owner.clone());
-            let reads = self.readers[k].iter().any(|hold| hold.serial == serial);
-            let mode = if reads { Mode::Read } else { Mode::Write };
-            self.note_spent(k, mode, (&owner, &id), used);
         }
     }
 

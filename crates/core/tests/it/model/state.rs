@@ -86,8 +86,6 @@ pub(super) struct Hold {
     pub token: u64,
     /// The requests that count in it, in the order in which they came, each with its id if it has one.
     pub counts: Vec<Option<Vec<u8>>>,
-    /// The last requests that are over, with what became of them.
-    pub over: Vec<(Vec<u8>, Use)>,
     pub ends: u64,
     pub lease: u64,
     pub since: u64,

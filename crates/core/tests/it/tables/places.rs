@@ -314,14 +314,14 @@ fn an_unclaimed_grant_outlives_its_connection() {
           5  c1  INFO k                             => [B] t2 holds 1 lease 100 ttl 99 held 1 [] bound 0 waiters 1
         105  tick                                   => c3 gets t3; dlock:notify:B: expired 0 t2 1 B k
     ");
-    // With BIND it lasts BIND.
+    // With BIND it lasts BIND, and ends with its connection.
     run("
           0  c1  ACQUIRE k A                        => t1
           1  c2  ACQUIRE k B QUEUE 100 PX 100 BIND 10      => null
           2  c3  ACQUIRE k C BLOCK 0                => parked
           4  c1  RELEASE k A                        => 0; dlock:notify:B: granted 0 t2 1 B k
           5  gone c2
-         16  tick                                   => c3 gets t3; dlock:notify:B: expired 0 t2 1 B k
+         16  tick                                   => c3 gets t3; dlock:notify:B: disconnected 0 t2 1 B k
     ");
 }
 

@@ -357,7 +357,10 @@ fn delay_is_ignored_where_the_release_ends_no_hold() {
          24  c2  RELEASE k B                        => 0
          25  c1  RELEASE k A REQID d DELAY 100      => UNKNOWN
          26  c1  RELEASE k A DELAY 100              => NOTHELD
-         27  c1  ACQUIRE k C                        => t3
+         27  c1  ACQUIRE k C REQID e                => t3
+         # A count with another token ends, and it was not this hold that DELAY was for.
+         28  c1  RELEASE k C TOKEN 1 REQID e DELAY 100 => UNKNOWN
+         29  c1  ACQUIRE k D                        => t4
     ",
     );
 }
