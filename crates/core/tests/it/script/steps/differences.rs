@@ -21,6 +21,14 @@ fn parts(shown: &str) -> Vec<&str> {
     parts
 }
 
+/// Whether a row shows all that it showed, and besides that some blocked calls end with Null.
+fn ends_waits_besides(old: &str, new: &str) -> bool {
+    let is_end = |part: &&&str| part.ends_with(" gets null");
+    let (old, new) = (parts(old), parts(new));
+    let ends = [&old, &new].map(|parts| parts.iter().filter(is_end).count());
+    ends[0] < ends[1] && old.iter().all(|part| new.contains(part))
+}
+
 pub const DIFFERENCES: &[Difference] = &[
     Difference {
         why: "The grant to a place of DFAIR without a connection is an offer, and its message says so.",
@@ -38,6 +46,12 @@ pub const DIFFERENCES: &[Difference] = &[
         ends: true,
     },
     Difference {
+        why: "RELEASE … ALL also ends the wait of its owner, which a MACQUIRE can have beside a hold.",
+        explains: |row, old, new| row.ends_with(" ALL") && ends_waits_besides(old, new),
+        is_rare: true,
+        ends: true,
+    },
+    Difference {
         why: "DLOCK.UNBLOCK … ERROR ends a blocked call with STOPPED. UNBLOCKED is a demotion.",
         explains: |row, old, new| {
             row.ends_with(" ERROR") && parts(&old.replace(" UNBLOCKED", " STOPPED")) == parts(new)
@@ -48,11 +62,20 @@ pub const DIFFERENCES: &[Difference] = &[
     Difference {
         why: "A RELEASE that leaves counts hands off, too: a wait whose time is over ends then, not in the next tick.",
         explains: |row, old, new| {
-            let mut rest = parts(new);
-            rest.retain(|part| !part.ends_with(" gets null"));
-            row.contains("RELEASE") && rest.len() < parts(new).len() && rest == parts(old)
+            let leaves_counts = row.contains("RELEASE ") && !parts(old).contains(&"0");
+            leaves_counts && ends_waits_besides(old, new)
         },
         is_rare: true,
         ends: true,
+    },
+    Difference {
+        why: "A request that takes over an offer leaves the label of its place, as a copy does.",
+        explains: |row, old, new| {
+            let shows_labels = ["state", "INFO", "LOG"].iter().any(|name| row.contains(name));
+            let unlabelled = |shown: &str| shown.replace("[120]", "[]").replace("[x]", "[]");
+            shows_labels && unlabelled(old) == unlabelled(new)
+        },
+        is_rare: true,
+        ends: false,
     },
 ];
