@@ -121,6 +121,9 @@ impl Terms {
         if self.lock_delay_ms > 0 {
             row = row.replace("DFAIR", "DLOCK");
         }
+        if !row.contains("BLOCK") {
+            row = row.replace("QUEUE", "BLOCK");
+        }
         let words: Vec<&str> = row.split_whitespace().collect();
         let command = words.get(1).copied().unwrap_or_default();
         // That core took only permit ids there.
@@ -203,13 +206,16 @@ fn more(dice: &mut Dice, families: u64, tokens: usize) -> String {
         },
         (_, 3) => format!("DSEM.ACQUIRE {key} {owner} QUEUE 20 {channel} {id}"),
         (3, _) => format!("{name}.RENEW {key} {owner} {mode} {lease} {at} {bind}"),
-        (4, _) => format!("{name}.RELEASE {key} {owner} {mode} {at} {id}"),
+        (4, _) => {
+            format!("{name}.RELEASE {key} {owner} {mode} {at} {id} {}", dice.pick(&["", "ALL"]))
+        }
         (5, _) => format!("{name}.CHECK {key} {token}"),
-        (6, 4) => match dice.below(5) {
+        (6, 4) => match dice.below(6) {
             0 => format!("DLOCK.MRENEW 2 k l {owner} {lease}"),
             1 => format!("DLOCK.MRELEASE 2 k l {owner} {id}"),
             2 => format!("DLOCK.FENCE {key} {owner} {token}"),
             3 => format!("DLOCK.UNBLOCK {} ERROR", 1 + dice.below(9)),
+            4 => format!("DLOCK.MACQUIRE 2 k l {owner} BLOCK 0"),
             _ => format!("DLOCK.AWAIT {key} {at} BLOCK 6 REASON"),
         },
         (6, 1) => format!("DFAIR.FENCE {key} {owner} {token}"),
