@@ -1,5 +1,5 @@
 //! The rows of a history: those of the other random tables, and those that they do not have. Since the earlier core the
-//! rules changed for leases, places, bindings and the ids of acquires. So the rows keep to what those rules leave alone.
+//! rules changed for leases, places, bindings and the ids of acquires. The rows keep to what those rules leave alone.
 
 use super::driver::Driver;
 use crate::script::random::{self, Mode, State};
