@@ -12,13 +12,16 @@ use dlock_core::tables::settings::Settings;
 use dlock_testing::Dice;
 use dlock_wire::permit;
 
-const HISTORIES: u64 = 4_000;
+const HISTORIES: u64 = 2_000;
 const STEPS: usize = 60;
 
 /// A slot is the first byte of a name.
 const KEYS: [&str; 5] = ["k1", "k2", "f", "r", "s"];
 const OWNERS: [&str; 4] = ["A", "B", "C", "D"];
 const CONNECTIONS: u64 = 4;
+
+/// An owner, a mode and REQID.
+type Whose = (&'static str, &'static str, String);
 
 /// A node of the cluster, and the ids of its connections that live.
 struct Node {
@@ -44,6 +47,8 @@ struct History {
     begun_ms: [u64; 2],
     passed_ms: u64,
     last_request: u64,
+    /// The requests for holds: their keys, their owner, the mode and the id.
+    asked: Vec<([&'static str; 2], &'static str, &'static str, u64)>,
     moves: u64,
 }
 
@@ -96,6 +101,7 @@ impl History {
             begun_ms,
             passed_ms: 0,
             last_request: 0,
+            asked: Vec::new(),
             moves: 0,
         }
     }
@@ -161,22 +167,31 @@ impl History {
     fn words(&mut self) -> String {
         let random = &mut self.random;
         let (key, owner) = (random.pick(&KEYS), random.pick(&OWNERS));
+        let both = key.starts_with('k') && random.one_in(3);
         let px = random.pick(&["", " PX 30", " PX 200", " PX 5000"]);
         let bind = random.pick(&["", "", "", " BIND 0", " BIND 60"]);
         let waits = random.pick(&["", "", " BLOCK 0", " BLOCK 100", " QUEUE 50", " QUEUE 500"]);
+        let mode = match key {
+            "r" => random.pick(&[" READ", " READ", " WRITE"]),
+            _ => "",
+        };
         // Some were sent before.
         self.last_request += 1;
         let id = self.last_request - random.below(6).min(self.last_request - 1);
         let reqid = if random.one_in(3) { String::new() } else { format!(" REQID {id}") };
-        let (count, mode) = (1 + random.below(3), random.pick(&["READ", "READ", "WRITE"]));
-        let both = key.starts_with('k') && random.one_in(3);
-        let blocks = if waits.starts_with(" BLOCK") { waits } else { "" };
         let verb = random.below(16);
         if both {
+            let blocks = if waits.starts_with(" BLOCK") { waits } else { "" };
             return match verb {
-                0..5 => format!("DLOCK.MACQUIRE 2 k1 k2 {owner}{px}{bind}{blocks}{reqid}"),
-                5..9 => format!("DLOCK.ANYACQUIRE 2 k1 k2 {owner}{px}{bind}{blocks}{reqid}"),
-                9..14 => format!("DLOCK.MRELEASE 2 k1 k2 {owner}{reqid}"),
+                0..5 => {
+                    self.asked.push((["k1", "k2"], owner, mode, id));
+                    format!("DLOCK.MACQUIRE 2 k1 k2 {owner}{px}{bind}{blocks}{reqid}")
+                }
+                5..8 => format!("DLOCK.ANYACQUIRE 2 k1 k2 {owner}{px}{bind}{blocks}{reqid}"),
+                8..14 => {
+                    let (owner, _, reqid) = self.release("k1", (owner, mode, reqid));
+                    format!("DLOCK.MRELEASE 2 k1 k2 {owner}{reqid}")
+                }
                 _ => format!("DLOCK.MRENEW 2 k1 k2 {owner}{px}{bind}"),
             };
         }
@@ -186,18 +201,37 @@ impl History {
             "s" => "DSEM",
             _ => "DLOCK",
         };
-        let mode = if key == "r" { format!(" {mode}") } else { String::new() };
+        let count = 1 + random.below(3);
         let size = if key == "s" { format!(" LIMIT 3 COUNT {count}") } else { String::new() };
-        let token = self.permit_or_owner(key, owner);
         match verb {
-            0..9 => format!("{family}.ACQUIRE {key} {owner}{mode}{size}{px}{bind}{waits}{reqid}"),
-            9..12 => format!("{family}.RELEASE {key} {owner}{mode}{reqid}"),
-            12..15 => format!("{family}.RENEW {key} {token}{mode}{px}{bind}"),
+            0..9 => {
+                self.asked.push(([key; 2], owner, mode, id));
+                format!("{family}.ACQUIRE {key} {owner}{mode}{size}{px}{bind}{waits}{reqid}")
+            }
+            9..12 => {
+                let (owner, mode, reqid) = self.release(key, (owner, mode, reqid));
+                format!("{family}.RELEASE {key} {owner}{mode}{reqid}")
+            }
+            12..15 => {
+                let whose = self.permit_or_owner(key, owner);
+                format!("{family}.RENEW {key} {whose}{mode}{px}{bind}")
+            }
             _ => match key {
-                "s" => format!("DSEM.BREAK s {token}"),
+                "s" => format!("DSEM.BREAK s {}", self.permit_or_owner(key, owner)),
                 _ => format!("{family}.BREAK {key}"),
             },
         }
+    }
+
+    /// Whose RELEASE it is: most name one of the last requests for the key.
+    fn release(&mut self, key: &str, else_of: Whose) -> Whose {
+        let of_key = self.asked.iter().rev().filter(|asked| asked.0.contains(&key));
+        let last: Vec<_> = of_key.take(6).copied().collect();
+        if last.is_empty() || self.random.one_in(4) {
+            return else_of;
+        }
+        let (_, owner, mode, id) = self.random.pick(&last);
+        (owner, mode, format!(" REQID {id}"))
     }
 
     /// RENEW names a permit, or else an owner.
