@@ -158,6 +158,15 @@ impl GrantsInFlight {
         }
     }
 
+    /// A value was loaded under `key`. While it was elsewhere, requests for its holds may have been answered there:
+    /// their grants need no rollback any more.
+    pub(crate) fn loaded(&mut self, key: Key<'_>) {
+        let parts = self.grants.values_mut().flat_map(|grant| &mut grant.parts);
+        for part in parts.filter(|part| part.is_at(key)) {
+            part.is_known |= matches!(part.given, Given::Hold { .. });
+        }
+    }
+
     /// A semaphore is gone. Permits of a TAKE in flight must not be returned to a new semaphore under the same name.
     pub(crate) fn forget_taken(&mut self, mut is_gone: impl FnMut(Key<'_>) -> bool) {
         for part in self.grants.values_mut().flat_map(|grant| &mut grant.parts) {

@@ -1,7 +1,7 @@
 //! A ledger of promises: each answered request means that its hold lasts at least PX from when the request was sent. A
 //! hold that ends, or gets shorter, before a promise of a request that is not released fails the run. What may end it:
 //! RELEASE of the request, or without an id; BREAK; what is done to the key. BIND shortens as announced, when the
-//! connection of a hold closes whose answered requests all had it.
+//! connection of a hold closes whose answered requests all had it. If its server is another one now, it has a grace.
 //!
 //! The ledger knows calls, answers and messages, and what INFO and PERMITS show; it knows nothing of the machine. It
 //! counts in the time of the clients. During a pause leases stand still, so they can only end later.
@@ -32,6 +32,7 @@ type Name = Vec<u8>;
 pub struct Terms {
     pub default_lease: u64,
     pub claim: u64,
+    pub grace: u64,
 }
 
 /// See the module documentation. Times are in milliseconds.
@@ -422,23 +423,54 @@ impl Ledger {
         self.undelivered(client);
         self.blocked.remove(&client);
         self.closed.insert(client);
-        self.shorten(|bound| bound == client);
+        self.shorten(0, |bound| bound == client);
     }
 
-    /// All connections closed.
+    /// All connections closed, because the server is another one now.
     pub fn all_gone(&mut self) {
         self.blocked.clear();
         self.places.clear();
-        self.shorten(|_| true);
+        for open in self.holds.values_mut().flat_map(|hold| &mut hold.open) {
+            open.in_flight = None;
+        }
+        self.shorten(self.terms.grace, |_| true);
     }
 
-    fn shorten(&mut self, is_gone: impl Fn(u64) -> bool) {
+    /// What is bound to such connections lasts as BIND announced, but at least for `grace`.
+    fn shorten(&mut self, grace: u64, is_gone: impl Fn(u64) -> bool) {
         let now = self.now;
         for hold in self.holds.values_mut() {
             if let Some((ms, client)) = hold.bind.filter(|(_, client)| is_gone(*client)) {
-                hold.until = hold.until.min(now + ms);
+                hold.until = hold.until.min(now + ms.max(grace));
                 hold.bind = Some((ms, if client == 0 { 0 } else { u64::MAX }));
             }
+        }
+    }
+
+    /// Number of holds at a key that are promised to last longer.
+    pub fn promises_at(&self, key: Key<'_>) -> usize {
+        let is_here = |hold: &&Promised| hold.at.0 == key.db && hold.at.1 == key.name;
+        self.holds.values().filter(is_here).filter(|hold| hold.until > self.now).count()
+    }
+
+    /// The key is at another node now, which knows none of the connections of this one. An answer may still be on its
+    /// way from here, and the key can come back.
+    pub fn migrated(&mut self, key: Key<'_>, to: &mut Ledger) {
+        let at = (key.db, key.name.to_vec());
+        self.places.retain(|(place, _), _| *place != at);
+        let gone = self.holds.extract_if(.., |_, hold| hold.at == at);
+        for (name, mut hold) in gone.collect::<Vec<_>>() {
+            // Its clock shows another time.
+            hold.until = to.now + hold.until.saturating_sub(self.now);
+            if let Some((ms, client)) = &mut hold.bind {
+                hold.until = hold.until.min(to.now + (*ms).max(to.terms.grace));
+                *client = u64::MAX;
+            }
+            for open in &mut hold.open {
+                to.last += 1;
+                open.number = to.last;
+            }
+            to.holds.insert(name, hold);
         }
     }
 

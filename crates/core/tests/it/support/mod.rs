@@ -2,6 +2,7 @@
 
 mod keys;
 mod late;
+mod migrate;
 mod server;
 
 use crate::simulator::ledger::{Ledger, Terms};
@@ -259,7 +260,11 @@ impl World {
 
     fn start_ledger(&mut self) {
         let settings = &self.machine.tables().settings;
-        let terms = Terms { default_lease: settings.default_lease_ms, claim: settings.claim_ms };
+        let terms = Terms {
+            default_lease: settings.default_lease_ms,
+            claim: settings.claim_ms,
+            grace: settings.fair_grace_ms,
+        };
         self.ledger.at(self.now_us / MS, terms);
     }
 
@@ -310,6 +315,11 @@ impl World {
     fn new_permit(&mut self) -> PermitId {
         self.permits += 1;
         self.permits.to_be_bytes()
+    }
+
+    /// The last one.
+    pub fn last_permit(&self) -> u128 {
+        self.permits
     }
 
     /// Does all pending work, in small pieces. Asks the server whether it takes writes only when there is a reason, as

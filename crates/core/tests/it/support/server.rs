@@ -392,15 +392,26 @@ impl World {
 
     /// DUMP of one key, and RESTORE of that under another one (REPLACE).
     pub fn restore(&mut self, from: Key<'_>, to: Key<'_>) -> Seen {
+        let payload = self.dump(from).expect("something to dump");
+        self.restore_dump(&payload, to)
+    }
+
+    /// DUMP.
+    pub(super) fn dump(&mut self, key: Key<'_>) -> Option<Vec<u8>> {
+        let now = self.now();
+        let lease = self.machine.tables().regime.lease(now.mono);
+        let Lookup::Here(resource) = self.keys.get(key) else { return None };
+        Some(encoded(resource, now, lease, self.machine.tables().level))
+    }
+
+    /// RESTORE REPLACE of a dump.
+    pub(super) fn restore_dump(&mut self, payload: &[u8], to: Key<'_>) -> Seen {
         self.ledger.removed(to);
         self.share_prints();
         let now = self.now();
-        let lease = self.machine.tables().regime.lease(now.mono);
-        let Lookup::Here(resource) = self.keys.get(from) else { panic!("nothing to dump") };
-        let payload = encoded(resource, now, lease, self.machine.tables().level);
         let [here, there] = [&mut self.keys, &mut self.replica_keys].map(|keys| {
             let lost = keys.free(to);
-            keys.insert(to, Some(decoded(&payload, now)));
+            keys.insert(to, Some(decoded(payload, now)));
             lost
         });
         let after_events = self.after_events;
@@ -451,7 +462,7 @@ fn encoded(resource: &Resource, now: Now, lease: LeaseInstant, level: Level) -> 
     payload
 }
 
-fn decoded(payload: &[u8], now: Now) -> Resource {
+pub(super) fn decoded(payload: &[u8], now: Now) -> Resource {
     record::decode(payload, now.mono).expect("what was saved loads")
 }
 
