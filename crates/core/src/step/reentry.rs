@@ -53,7 +53,7 @@ impl Step<'_> {
             self.fx.note(self.key, Event::Acquire);
             self.tables.counters.grants_at_once += 1;
         }
-        hold.set_label(terms.label);
+        hold.set_label(terms.label.filter(|_| !is_copy));
         self.tables.follow(hold_ref, hold, bind_ms, client);
         hold.promise(self.lease, lease_ms);
         hold.touch();

@@ -11,6 +11,7 @@ use dlock_core::tables::regime::Gate;
 use dlock_core::tables::settings::Settings;
 use dlock_testing::Dice;
 use dlock_wire::permit;
+use std::collections::BTreeMap;
 
 const HISTORIES: u64 = 2_000;
 const STEPS: usize = 60;
@@ -25,7 +26,7 @@ type Whose = (&'static str, &'static str, String);
 
 /// A node of the cluster, and the ids of its connections that live.
 struct Node {
-    world: World,
+    world: Box<World>,
     connections: Vec<u64>,
     last: u64,
 }
@@ -49,6 +50,8 @@ struct History {
     last_request: u64,
     /// The requests for holds: their keys, their owner, the mode and the id.
     asked: Vec<([&'static str; 2], &'static str, &'static str, u64)>,
+    /// The last blocked call of each connection.
+    blocked: BTreeMap<u64, String>,
     moves: u64,
 }
 
@@ -88,7 +91,7 @@ impl History {
         let other = one.other_node(settings);
         let begun_ms = [&one, &other].map(|world| world.now().mono.0 / MS);
         // No two connections have the same id.
-        let nodes = [(one, 0), (other, 10_000)].map(|(world, last)| {
+        let nodes = [(Box::new(one), 0), (Box::new(other), 10_000)].map(|(world, last)| {
             let mut node = Node { world, connections: Vec::new(), last };
             node.connect();
             node
@@ -102,6 +105,7 @@ impl History {
             passed_ms: 0,
             last_request: 0,
             asked: Vec::new(),
+            blocked: BTreeMap::new(),
             moves: 0,
         }
     }
@@ -139,6 +143,10 @@ impl History {
 
     fn call(&mut self) {
         let words = self.words();
+        self.send(words);
+    }
+
+    fn send(&mut self, words: String) {
         let random = &mut self.random;
         let k = match words.split(' ').nth(1) {
             // The node has all keys of a call, or asks to try again.
@@ -161,6 +169,9 @@ impl History {
         let caller = Caller { client, db: 0, may_block: true };
         let seen = with_op(&words, |op| self.nodes[node].world.call(caller, op));
         self.told(node, &seen);
+        if seen.parked.is_some() {
+            self.blocked.insert(client, words);
+        }
     }
 
     /// A request.
@@ -284,9 +295,18 @@ impl History {
 
     /// An answer arrives, or it does not.
     fn deliver(&mut self, node: usize) {
-        let world = &mut self.nodes[node].world;
-        let Some(&(_, client)) = world.sent.first() else { return };
+        let Some(&(_, client)) = self.nodes[node].world.sent.first() else { return };
         let arrives = self.random.one_in(2);
+        if self.random.one_in(2)
+            && let Some(words) = self.blocked.get(&client).cloned()
+        {
+            // A copy of the request may be answered first.
+            self.send(words);
+        }
+        let world = &mut self.nodes[node].world;
+        if world.sent.iter().all(|(_, other)| *other != client) {
+            return;
+        }
         if arrives {
             world.delivered(client);
         } else {

@@ -317,11 +317,6 @@ impl World {
         self.permits.to_be_bytes()
     }
 
-    /// The last one.
-    pub fn last_permit(&self) -> u128 {
-        self.permits
-    }
-
     /// Does all pending work, in small pieces. Asks the server whether it takes writes only when there is a reason, as
     /// the module does.
     pub fn tick(&mut self, gate: Gate) -> Seen {

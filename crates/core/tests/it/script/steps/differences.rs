@@ -59,23 +59,4 @@ pub const DIFFERENCES: &[Difference] = &[
         is_rare: false,
         ends: false,
     },
-    Difference {
-        why: "A RELEASE that leaves counts hands off, too: a wait whose time is over ends then, not in the next tick.",
-        explains: |row, old, new| {
-            let leaves_counts = row.contains("RELEASE ") && !parts(old).contains(&"0");
-            leaves_counts && ends_waits_besides(old, new)
-        },
-        is_rare: true,
-        ends: true,
-    },
-    Difference {
-        why: "A request that takes over an offer leaves the label of its place, as a copy does.",
-        explains: |row, old, new| {
-            let shows_labels = ["state", "INFO", "LOG"].iter().any(|name| row.contains(name));
-            let unlabelled = |shown: &str| shown.replace("[120]", "[]").replace("[x]", "[]");
-            shows_labels && unlabelled(old) == unlabelled(new)
-        },
-        is_rare: true,
-        ends: false,
-    },
 ];
