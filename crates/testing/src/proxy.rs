@@ -102,6 +102,34 @@ pub struct Seen {
     pub command: Vec<Vec<u8>>,
 }
 
+/// A recorded frame: a request, a reply or a message.
+#[derive(Clone, Debug)]
+pub struct Wire {
+    /// The number of its connection, from 0.
+    pub connection: usize,
+    /// When the proxy got it.
+    pub at: Instant,
+    /// Its direction.
+    pub way: Way,
+    /// Whether a fault kept it back for good.
+    pub is_lost: bool,
+    /// Its bytes.
+    pub frame: Vec<u8>,
+}
+
+/// Its connection and its words; long ones are cut.
+impl fmt::Display for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self.way {
+            Way::ToServer => super::resp::decode_command(&self.frame).join(&b' '),
+            Way::ToClient => self.frame.clone(),
+        };
+        let text: String = String::from_utf8_lossy(&text).replace("\r\n", " ");
+        let lost = if self.is_lost { " (lost)" } else { "" };
+        write!(f, "[{}] {:.200}{lost}", self.connection, text.trim_end())
+    }
+}
+
 /// Counts how often a rule was applied.
 #[derive(Clone, Debug)]
 pub struct Trigger(Arc<AtomicUsize>);
@@ -329,9 +357,14 @@ impl Proxy {
         self.shared.lock().traffic.iter().map(|traffic| traffic.round_trips).sum()
     }
 
-    /// Records every request from now on, for [`Proxy::seen`].
+    /// Records every request from now on, for [`Proxy::seen`], and every frame for [`Proxy::wire`].
     pub fn remember(&self) {
         self.shared.lock().seen.get_or_insert_default();
+    }
+
+    /// All recorded frames.
+    pub fn wire(&self) -> Vec<Wire> {
+        self.shared.lock().wire.clone()
     }
 
     /// The requests recorded since the last call.
@@ -385,6 +418,7 @@ struct State {
     rules: Vec<Rule>,
     traffic: Vec<Traffic>,
     seen: Option<Vec<Seen>>,
+    wire: Vec<Wire>,
     swallows_messages: bool,
     hidden_word: Option<String>,
     turns: u64,
