@@ -87,10 +87,12 @@ impl Outcome {
                     Some((line, text)) => format!("{file}:{line}: {text}"),
                     None => format!("{place}: before the first step, or after the last one"),
                 };
-                let section = &self.scene.section;
+                let section = match self.scene.section.as_str() {
+                    "" => String::new(),
+                    section => format!("    docs/protocol.md, {section}\n"),
+                };
                 format!(
-                    "FAILED   {name} ({seconds:.1} s)\n    docs/protocol.md, {section}\n    \
-                     {step}\n    {why}\n    {log}"
+                    "FAILED   {name} ({seconds:.1} s)\n{section}    {step}\n    {why}\n    {log}"
                 )
             }
         }
@@ -136,8 +138,8 @@ fn next(queue: &Mutex<Vec<Job>>) -> Option<Job> {
     queue.lock().unwrap_or_else(PoisonError::into_inner).pop()
 }
 
-/// The harness stops a test by a panic.
-fn run_one(job: Job, binary: &Binary) -> Outcome {
+/// Runs one. The harness stops a test by a panic.
+pub fn run_one(job: Job, binary: &Binary) -> Outcome {
     let start = Instant::now();
     let run = || catch_unwind(AssertUnwindSafe(|| stage::run(&job.scene, binary, &job.driver)));
     let mut ran = run();

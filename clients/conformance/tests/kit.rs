@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-use dlock_conformance::{Job, Scene, World, parse, run_all, scenes, scenes_of};
+use dlock_conformance::{Job, Outcome, Scene, World, parse, run_all, run_one, scenes, scenes_of};
 use dlock_testing::Binary;
 
 #[test]
@@ -17,7 +17,7 @@ fn every_scene_is_understood_and_has_a_name_of_its_own() {
 /// The traps of traps.txt.
 fn traps() -> BTreeSet<&'static str> {
     let lines = include_str!("../traps.txt").lines().filter_map(|line| line.strip_prefix("trap "));
-    lines.map(|line| line.split_once(": ").expect("a trap says what is wrong").0).collect()
+    lines.filter_map(|line| Some(line.split_once(": ")?.0)).collect()
 }
 
 #[test]
@@ -114,6 +114,10 @@ fn naive(trap: Option<&str>) -> Vec<String> {
     }
 }
 
+fn run(scene: &Scene, driver: Vec<String>) -> Outcome {
+    run_one(Job { scene: scene.clone(), driver }, &Binary::default())
+}
+
 /// The kit notices a client that is wrong, and not one that is right: each trap with the first scene that names it.
 #[test]
 fn every_trap_is_caught_and_no_scene_fails_without_one() {
@@ -140,15 +144,6 @@ fn every_trap_is_caught_and_no_scene_fails_without_one() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Runs one scene with the reference client; its outcome and text.
-fn outcome_of(scene: Scene, driver: Vec<String>) -> (bool, bool, String) {
-    let found = Mutex::new(None);
-    run_all(vec![Job { scene, driver }], &Binary::default(), 1, |_, outcome| {
-        *found.lock().unwrap() = Some((outcome.is_ok(), outcome.is_skipped(), outcome.text()));
-    });
-    found.into_inner().unwrap().unwrap()
-}
-
 #[test]
 fn a_scene_of_a_folder_that_fails_shows_the_wire_and_the_section() {
     let folder = tempfile::tempdir().unwrap();
@@ -158,8 +153,9 @@ fn a_scene_of_a_folder_that_fails_shows_the_wire_and_the_section() {
     std::fs::write(folder.path().join("notes.md"), "no scenes").unwrap();
     let scenes = scenes_of(folder.path()).unwrap();
     let [scene] = scenes.as_slice() else { panic!("{scenes:?}") };
-    let (is_ok, _, shown) = outcome_of(scene.clone(), naive(None));
-    assert!(!is_ok);
+    let outcome = run(scene, naive(None));
+    let shown = outcome.text();
+    assert!(outcome.is_failed(), "{shown}");
     for part in ["docs/protocol.md, Retries", "mine.txt:7", "→ [1] DLOCK.ACQUIRE k ", "← [1] :"]
     {
         assert!(shown.contains(part), "{part}: {shown}");
@@ -170,12 +166,12 @@ fn a_scene_of_a_folder_that_fails_shows_the_wire_and_the_section() {
 fn a_pass_without_the_clock_of_the_kit_proves_nothing() {
     let name = "the wall clock of the client goes ahead";
     let scene = scenes().unwrap().into_iter().find(|scene| scene.name == name).unwrap();
-    assert!(outcome_of(scene.clone(), naive(None)).0);
+    assert!(run(&scene, naive(None)).is_ok());
     // As in a static binary: without the library.
     let mut driver = ["env", "-u", "LD_PRELOAD"].map(str::to_owned).to_vec();
     driver.extend(naive(None));
-    let (is_ok, is_skipped, shown) = outcome_of(scene, driver);
-    assert!(!is_ok && is_skipped && shown.contains("proves nothing"), "{shown}");
+    let outcome = run(&scene, driver);
+    assert!(outcome.is_skipped() && outcome.text().contains("proves nothing"), "{outcome:?}");
 }
 
 #[test]
@@ -187,7 +183,7 @@ fn a_driver_gets_the_url_of_its_world() {
             format!("scene a\nworld {world}\n> open A\n< A opened *{scheme}://127.0.0.1:*\n");
         let scene = parse("file", &text).unwrap().remove(0);
         let driver = ["sh", "-c", "read line; echo A opened $line"].map(str::to_owned);
-        let (is_ok, _, shown) = outcome_of(scene, driver.into());
-        assert!(is_ok, "{shown}");
+        let outcome = run(&scene, driver.into());
+        assert!(outcome.is_ok(), "{}", outcome.text());
     }
 }

@@ -11,6 +11,7 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <linux/memfd.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -82,7 +83,7 @@ time_t time(time_t *at) {
 static int open_uptime(void) {
     struct timespec now;
     if (clock_gettime(CLOCK_BOOTTIME, &now) != 0) return -1;
-    int fd = memfd_create("uptime", MFD_CLOEXEC);
+    int fd = (int)syscall(SYS_memfd_create, "uptime", MFD_CLOEXEC);
     if (fd < 0) return -1;
     if (dprintf(fd, "%lld.%02ld 0.00\n", (long long)now.tv_sec, now.tv_nsec / 10000000) < 0 ||
         lseek(fd, 0, SEEK_SET) != 0) {
