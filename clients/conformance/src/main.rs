@@ -1,4 +1,4 @@
-//! `dlock-conformance [--server NAME] [--folder FOLDER] [--scenes WORDS] [--jobs N] [--list] [--traps] -- DRIVER [ARGUMENT …]`
+//! `dlock-conformance [options] -- DRIVER [ARGUMENT …]`
 
 use std::{
     path::PathBuf,

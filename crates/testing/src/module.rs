@@ -19,7 +19,8 @@ pub enum Profile {
 }
 
 /// Path of the module: `$DLOCK_MODULE` (with a second level `$DLOCK_NEXT_LEVEL_MODULE`), else built by cargo, at most
-/// once per process and profile. Without the checkout, as in the packed conformance kit: `libdlock.so` beside the program.
+/// once per process and profile. Without the checkout, as in the packed conformance kit, it is `libdlock.so` beside the
+/// program.
 pub fn path(profile: Profile) -> &'static Path {
     static DEV: OnceLock<PathBuf> = OnceLock::new();
     static NEXT_LEVEL: OnceLock<PathBuf> = OnceLock::new();
