@@ -15,6 +15,7 @@
 
 mod frames;
 mod relay;
+pub mod wire;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -100,34 +101,6 @@ pub struct Seen {
     pub at: Instant,
     /// Command and arguments.
     pub command: Vec<Vec<u8>>,
-}
-
-/// A recorded frame: a request, a reply or a message.
-#[derive(Clone, Debug)]
-pub struct Wire {
-    /// The number of its connection, from 0.
-    pub connection: usize,
-    /// When the proxy got it.
-    pub at: Instant,
-    /// Its direction.
-    pub way: Way,
-    /// Whether a fault kept it back for good.
-    pub is_lost: bool,
-    /// Its bytes.
-    pub frame: Vec<u8>,
-}
-
-/// Its connection and its words; long ones are cut.
-impl fmt::Display for Wire {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = match self.way {
-            Way::ToServer => super::resp::decode_command(&self.frame).join(&b' '),
-            Way::ToClient => self.frame.clone(),
-        };
-        let text: String = String::from_utf8_lossy(&text).replace("\r\n", " ");
-        let lost = if self.is_lost { " (lost)" } else { "" };
-        write!(f, "[{}] {:.200}{lost}", self.connection, text.trim_end())
-    }
 }
 
 /// Counts how often a rule was applied.
@@ -362,11 +335,6 @@ impl Proxy {
         self.shared.lock().seen.get_or_insert_default();
     }
 
-    /// All recorded frames.
-    pub fn wire(&self) -> Vec<Wire> {
-        self.shared.lock().wire.clone()
-    }
-
     /// The requests recorded since the last call.
     pub fn seen(&self) -> Vec<Seen> {
         self.shared.lock().seen.as_mut().map(std::mem::take).unwrap_or_default()
@@ -418,7 +386,7 @@ struct State {
     rules: Vec<Rule>,
     traffic: Vec<Traffic>,
     seen: Option<Vec<Seen>>,
-    wire: Vec<Wire>,
+    wire: Vec<wire::Wire>,
     swallows_messages: bool,
     hidden_word: Option<String>,
     turns: u64,

@@ -2,7 +2,7 @@
 
 use std::{sync::atomic::Ordering, time::Instant};
 
-use super::{Connection, Cut, Fault, Seen, State, Unanswered, Way, Wire};
+use super::{Connection, Cut, Fault, Seen, State, Unanswered, Way, wire::Wire};
 use crate::resp;
 
 impl State {
