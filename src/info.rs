@@ -54,7 +54,7 @@ pub fn write(to: &mut InfoWriter, crash: bool) {
             to.number(c"longest_queue", machine.tables().waits.longest() as u64);
             to.number(c"parked_clients", parked);
             to.number(c"connections_watched", machine.tables().connections.len() as u64);
-            to.number(c"grants_in_flight", machine.tables().in_flight.len() as u64);
+            to.number(c"grants_in_flight", machine.tables().in_flight() as u64);
             to.number(c"notices_pending", noted);
             let (unchecked, lag_ms) = machine.tables().deadlocks_unchecked(shell::now().mono);
             to.number(c"deadlock_unchecked", unchecked);

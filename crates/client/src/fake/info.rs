@@ -42,7 +42,7 @@ pub(super) fn text(state: &State, sections: &[&[u8]]) -> String {
         ("longest_queue", &waits.longest()),
         ("parked_clients", &blocked),
         ("connections_watched", &tables.connections.len()),
-        ("grants_in_flight", &tables.in_flight.len()),
+        ("grants_in_flight", &tables.in_flight()),
         // The fake tells the machine at once.
         ("notices_pending", &0),
         ("grants_at_once", &counters.grants_at_once),

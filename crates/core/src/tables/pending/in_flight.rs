@@ -22,16 +22,6 @@ impl GrantsInFlight {
     pub(crate) fn new(keys: HashKeys) -> Self {
         Self { grants: HashMap::with_hasher(keys) }
     }
-
-    /// Number of answers on their way.
-    pub fn len(&self) -> usize {
-        self.grants.len()
-    }
-
-    /// Whether none is on its way.
-    pub fn is_empty(&self) -> bool {
-        self.grants.is_empty()
-    }
 }
 
 /// The grants that one answer carries to a parked caller.

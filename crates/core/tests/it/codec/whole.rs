@@ -73,6 +73,12 @@ fn the_bytes_are_these() {
     let closed = Lock::Closed { until: LeaseInstant(0) + 3, delay_ms: 4 };
     assert_eq!(of(Body::Lock(closed)), b"\x01\x00\x01\x03\x04");
 
+    // Loaded from a snapshot and not in use yet: it lacks later renewals, so what is left is the lease in full.
+    let body = Body::Lock(lock());
+    let loaded = Resource { key_id: KeyId::NONE, from_snapshot: true, is_news: false, body };
+    let full = *b"\x01A\x05\x01\xFB\x30\x75\xFB\x30\x75\xFB\x10\x27\x00";
+    assert_eq!(encoded(&loaded), [b"\x01\x00\x02", &full[..]].concat());
+
     let mut tied = hold(b"A", 5);
     tied.remember(Some(b"r1"));
     let extras = tied.extras_mut();

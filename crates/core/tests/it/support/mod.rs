@@ -455,7 +455,7 @@ impl World {
             assert_eq!(machine.tables().leases.len(), 0, "no entry is left");
             assert_eq!(machine.tables().leases.held(), 0, "nobody holds anything");
             assert_eq!(machine.tables().connections.len(), 0, "no connection is known");
-            assert_eq!(machine.tables().in_flight.len(), 0, "no grant is on its way");
+            assert_eq!(machine.tables().in_flight(), 0, "no grant is on its way");
             assert_eq!(machine.tables().removed_values(), 0, "no removed value is left");
         }
         let alarm = self.machine.next_alarm(self.now(), Gate::Open);
