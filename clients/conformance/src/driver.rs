@@ -183,7 +183,12 @@ impl Driver {
             }
             let rest = end.saturating_duration_since(Instant::now());
             if rest.is_zero() || state.ended {
-                let how = if state.ended { "the driver has ended" } else { "nothing came in time" };
+                let has_spoken = state.log.iter().any(|(_, mark, _)| *mark == '<');
+                let how = match (state.ended, has_spoken) {
+                    (true, _) => "the driver has ended",
+                    (false, true) => "nothing came in time",
+                    (false, false) => "the driver has said nothing yet: is the machine busy?",
+                };
                 return Err(Stop::Failed(format!("expected `{subject} {pattern}`: {how}")));
             }
             let waited = self.shared.changed.wait_timeout(state, rest);

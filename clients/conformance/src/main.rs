@@ -17,7 +17,8 @@ Runs the scenes of the conformance kit with the driver of a client.
 
   --server NAME    another server: a path, or a name of scripts/servers, e.g. redis-8.2
   --folder FOLDER  the scenes of the files *.txt in this folder, in place of those of the kit
-  --scenes WORDS   only scenes whose name or file contains these words
+  --scenes WORDS   only scenes whose name or file contains these words; also several times
+  --skip WORDS     not these scenes
   --jobs N         how many scenes run at a time (default 6)
   --list           lists the scenes, with --traps those that catch each mistake
   --traps          each trap of the naive client has to fail its scenes: DRIVER is naive.py
@@ -27,7 +28,8 @@ Runs the scenes of the conformance kit with the driver of a client.
 struct Options {
     server: Option<String>,
     folder: Option<PathBuf>,
-    words: String,
+    meant: Vec<String>,
+    left_out: Vec<String>,
     jobs: Option<usize>,
     lists: bool,
     traps: bool,
@@ -42,7 +44,8 @@ fn options() -> Option<Options> {
         match argument.as_str() {
             "--server" => options.server = Some(arguments.next()?),
             "--folder" => options.folder = Some(arguments.next()?.into()),
-            "--scenes" => options.words = arguments.next()?,
+            "--scenes" => options.meant.push(arguments.next()?),
+            "--skip" => options.left_out.push(arguments.next()?),
             "--jobs" => options.jobs = Some(arguments.next()?.parse().ok().filter(|n| *n > 0)?),
             "--list" => options.lists = true,
             "--traps" => options.traps = true,
@@ -66,8 +69,12 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let words = &options.words;
-    all.retain(|scene| scene.name.contains(words) || scene.place.starts_with(words));
+    all.retain(|scene| {
+        let is_named = |list: &[String]| {
+            list.iter().any(|words| scene.name.contains(words) || scene.place.starts_with(words))
+        };
+        (options.meant.is_empty() || is_named(&options.meant)) && !is_named(&options.left_out)
+    });
     if options.lists && options.traps {
         for line in include_str!("../traps.txt").lines() {
             let Some((name, mistake)) = line.strip_prefix("trap ").and_then(|l| l.split_once(": "))
