@@ -261,13 +261,17 @@ export class Engine {
     this.#wakesAt = time;
     clearTimeout(this.#renewalTimer);
     const left = Math.max(1, Math.min(CLOCK_INTERVAL, time - now()));
-    this.#renewalTimer = setTimeout(() => {
-      if (now() < this.#wakesAt) return this.#wakeAt(this.#wakesAt);
-      const [rounds, again] = this.#registry.due(this.settings.replicas, (key) => this.#sender.node(key));
-      for (const round of rounds) void this.#renew(round);
-      if (this.#registry.size > 0) this.#wakeAt(again);
-      else this.#wakesAt = Infinity;
-    }, left).unref();
+    this.#renewalTimer = setTimeout(() => (now() < this.#wakesAt ? this.#wakeAt(this.#wakesAt) : this.renewDue()), left);
+    this.#renewalTimer.unref();
+  }
+
+  /** Renews what is due. Holds that are looked at call it, too: computations in turns keep timers back. */
+  renewDue(): void {
+    if (now() < this.#wakesAt) return;
+    const [rounds, again] = this.#registry.due(this.settings.replicas, (key) => this.#sender.node(key));
+    for (const round of rounds) void this.#renew(round);
+    if (this.#registry.size > 0) this.#wakeAt(again);
+    else this.#wakesAt = Infinity;
   }
 
   async #renew(round: RenewalBatch): Promise<void> {

@@ -57,11 +57,17 @@ export class Hold<Token extends number | string = number> {
     return this.#controller.signal;
   }
 
-  /** Whether the hold is lost. Looks at the clock only. */
-  get isLost(): boolean { return this.#state.reason() !== undefined; }
+  /** Whether the hold is lost. Looks at the clock, and waits for nothing. */
+  get isLost(): boolean {
+    this.#engine.renewDue();
+    return this.#state.reason() !== undefined;
+  }
 
-  /** Throws LockLost if the hold is lost. Looks at the clock only: call it before each step of the work. */
-  check(): void { this.#state.check(); }
+  /** Throws LockLost if the hold is lost. Waits for nothing: call it before each step of the work. */
+  check(): void {
+    this.#engine.renewDue();
+    this.#state.check();
+  }
 
   /** For how many milliseconds the hold is certain without another renewal; 0 if it is lost. */
   validFor(): number { return this.#state.validFor(); }
