@@ -171,7 +171,7 @@ export class Engine {
     const { within } = batch;
     const sent = this.#sender.run(batch, signal);
     return new Promise((resolve, reject) => {
-      const none = () => resolve(batch.toSend().map(() => new Disconnected(`no reply within ${within} ms`)));
+      const none = () => resolve(batch.toSend().map(() => new Disconnected(`no reply within ${Math.round(within)} ms`)));
       const late = () => afterReads(none); // what has arrived is read first
       const timer = within < Infinity ? setTimeout(late, within) : undefined;
       const abort = () => reject(signal.reason);
