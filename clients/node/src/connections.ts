@@ -12,8 +12,8 @@ export interface Address {
 /** One connection that is open, and never opens again. */
 export interface Connection {
   /**
-   * Sends commands in this order, and returns a promise of each reply. Error replies reject. `isUrgent`: they are written
-   * before this returns.
+   * Sends commands in this order, and returns a promise of each reply. Error replies reject. `isUrgent`: they are
+   * written before this returns.
    */
   send(commands: readonly Command[], isUrgent?: boolean): Promise<unknown>[];
   subscribe(channels: string[], onMessage: (message: string) => void): Promise<unknown>;
@@ -25,8 +25,8 @@ export interface Connection {
 /** How to use a client library: it opens connections with the settings of a client. */
 export interface Adapter {
   /**
-   * Opens a connection, to a node if the client is one of a cluster. `onEnd` is called when it has ended. The signal has
-   * it given up, and everything closed.
+   * Opens a connection, to a node if the client is one of a cluster. `onEnd` is called when it has ended. The signal
+   * has it given up, and everything closed.
    */
   connect(onEnd: (error: Error) => void, node?: Address, signal?: AbortSignal): Promise<Connection>;
   /** Of a cluster: nodes that may be asked for the others. */
@@ -255,7 +255,10 @@ export class Server implements Sender {
       const limit = this.limits.usual();
       const late = () => afterReads(() => reject(new Disconnected(`no connection within ${limit} ms`)));
       const timer = setTimeout(late, limit);
-      signal?.addEventListener("abort", () => (clearTimeout(timer), reject(new Disconnected("closed"))), { once: true });
+      signal?.addEventListener("abort", () => {
+        clearTimeout(timer);
+        reject(new Disconnected("closed"));
+      }, { once: true });
       promise.then(resolve, (error: unknown) => {
         const found = fromLibrary(error);
         reject(REFUSALS.has(found.code) ? found : new Disconnected(found.message));

@@ -171,8 +171,8 @@ export class Engine {
     const { within } = batch;
     const sent = this.#sender.run(batch, signal);
     return new Promise((resolve, reject) => {
-      const none = () => resolve(batch.toSend().map(() => new Disconnected(`no reply within ${Math.round(within)} ms`)));
-      const late = () => afterReads(none); // what has arrived is read first
+      const none = new Disconnected(`no reply within ${Math.round(within)} ms`);
+      const late = () => afterReads(() => resolve(batch.toSend().map(() => none))); // what has arrived is read first
       const timer = within < Infinity ? setTimeout(late, within) : undefined;
       const abort = () => reject(signal.reason);
       signal.addEventListener("abort", abort, { once: true });
@@ -261,8 +261,8 @@ export class Engine {
     this.#wakesAt = time;
     clearTimeout(this.#renewalTimer);
     const left = Math.max(1, Math.min(CLOCK_INTERVAL, time - now()));
-    this.#renewalTimer = setTimeout(() => (now() < this.#wakesAt ? this.#wakeAt(this.#wakesAt) : this.renewDue()), left);
-    this.#renewalTimer.unref();
+    const look = () => (now() < this.#wakesAt ? this.#wakeAt(this.#wakesAt) : this.renewDue());
+    this.#renewalTimer = setTimeout(look, left).unref();
   }
 
   /** Renews what is due. Holds that are looked at call it, too: computations in turns keep timers back. */

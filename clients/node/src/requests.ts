@@ -169,7 +169,8 @@ export class Replicas {
    */
   refusal([count, info]: readonly Reply[], sent = -Infinity): ServerError | undefined {
     if (this.wanted === 0) return undefined;
-    const told = (name: string) => Number(new RegExp(`^dlock_quarantine_${name}_ms:(\\d+)`, "m").exec(String(info))?.[1]);
+    const told = (name: string) =>
+      Number(new RegExp(`^dlock_quarantine_${name}_ms:(\\d+)`, "m").exec(String(info))?.[1]);
     if (!(Number(count) >= this.wanted)) {
       return new ServerError("NOREPLICAS", `${count} of ${this.wanted} replicas have it`);
     }
@@ -182,7 +183,7 @@ export class Replicas {
     if (this.wanted === 0 || lease <= this.#quarantine) return;
     if (setting !== undefined) this.#quarantine = Number(fields(setting).get(QUARANTINE) ?? Infinity);
     if (lease <= this.#quarantine) return;
-    throw new Refused("ERR", `replicas: a lease of ${lease} ms is above ${QUARANTINE} ${this.#quarantine} of the server`);
+    throw new Refused("ERR", `a lease of ${lease} ms is above the server's ${QUARANTINE} ${this.#quarantine}`);
   }
 }
 

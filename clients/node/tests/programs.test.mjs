@@ -203,7 +203,7 @@ describe("belief", () => {
   test("what has arrived is read before a timer calls a hold expired", async () => {
     for (const isAnswered of [false, true]) {
       const registry = new Registry();
-      const state = new HoldState(requestOf({ lease: 300, firstLease: 300 }), [{ key: "k", token: 7 }], now(), Infinity);
+      const state = new HoldState(requestOf({ lease: 300 }), [{ key: "k", token: 7 }], now(), Infinity);
       registry.add(state);
       await sleep(200);
       const [[renewal]] = registry.due(new Replicas(0, 1), () => "");
@@ -426,7 +426,7 @@ test("final codes end a command, all others do not", async () => {
 for (const [count, left, age, passed, isConfirmed] of [[1, 0, 0, 50, true], [0, 0, 0, 50, false],
   [1, 900, 100, 50, true], [1, 900, 50, 50, true], [1, 900, 49, 50, false], [2, 900, 0, 0.5, false],
   [0, 900, 100, 50, false]]) {
-  test(`docs/failover.md, rule 5: ${count} replicas, quarantine of ${left} ms, ${age} ms old after ${passed}`, async () => {
+  test(`docs/failover.md, rule 5: ${count} replicas, ${left} ms left, ${age} ms old after ${passed}`, async () => {
     const state = new HoldState(requestOf(), [{ key: "k", token: 7 }], now(), Infinity);
     const before = state.until;
     await sleep(100);
@@ -545,7 +545,8 @@ test("messages, and what is none", () => {
 test("error replies are told from errors of connections", () => {
   for (const [text, code] of [["OOM command not allowed", "OOM"], ["READONLY You can't write", "READONLY"],
     ["ERR unknown command 'x'", "ERR"], ["NOTHELD a does not hold b", "NOTHELD"], ["MOVED 1 h:1", "MOVED"],
-    ["EXECABORT Transaction discarded", "EXECABORT"], ["ERR PX must be an integer", "ERR"], ["NEW_CODE2 text", "NEW_CODE2"], ["WRONGPASS invalid", "WRONGPASS"]]) {
+    ["EXECABORT Transaction discarded", "EXECABORT"], ["ERR PX must be an integer", "ERR"],
+    ["NEW_CODE2 text", "NEW_CODE2"], ["WRONGPASS invalid", "WRONGPASS"]]) {
     assert.equal(fromLibrary(new Error(text)).code, code);
   }
   for (const text of ["connect ECONNREFUSED 127.0.0.1:1", "Connection is closed.", "Socket closed unexpectedly",
