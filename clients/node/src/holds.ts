@@ -1,7 +1,7 @@
 /** Holds as the client knows them: until when each is certain, and when it has to be renewed. */
 
 import { afterReads, now } from "./clock.js";
-import { LockLost, names, ServerError, type LossReason } from "./errors.js";
+import { isFinal, LockLost, names, ServerError, type LossReason } from "./errors.js";
 import { Batch, log, type Grant, type Message, type Replicas, type Reply, type Request } from "./requests.js";
 
 /** Clocks of two machines run at different rates: a lease counts for less than its time here. */
@@ -97,8 +97,8 @@ export class RenewalBatch {
   }
 
   /**
-   * An error other than that nothing is held says nothing about a hold: it is renewed again at the next third of its
-   * lease, or sooner if no reply came. Returns an error, if there is one; `isGrant`: the hold does not count before.
+   * An error other than that nothing is held says nothing about a hold: it is renewed again, after a final error at the
+   * next third of its lease, else sooner. Returns an error, if there is one; `isGrant`: the hold does not count before.
    */
   apply(replies: readonly Reply[], isGrant = false): ServerError | undefined {
     const confirmed = replies.slice(this.batch.commands.length);
@@ -110,7 +110,7 @@ export class RenewalBatch {
       errors.push(...failed);
       if (failed.some(({ code }) => code === "NOTHELD" || code === "WRONGTYPE")) hold.lose(hold.hint);
       else if (failed.length === 0 && refusal === undefined) hold.renewed(this.#sent, lease);
-      else if (failed[0]?.code && hold.renewAt > 0) hold.renewAt = this.#sent + lease / 3;
+      else if (failed[0] !== undefined && isFinal(failed[0]) && hold.renewAt > 0) hold.renewAt = this.#sent + lease / 3;
       const error = failed[0] ?? refusal;
       if (error?.code !== hold.failure) log("renewal of %s: %s", names(hold.keys), error?.message ?? "done");
       hold.failure = error?.code;
