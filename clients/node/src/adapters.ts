@@ -21,7 +21,7 @@ const NO_NODE = "no node of the cluster is known; has its client been connected?
 const words = (command: Command) => command.map(String) as [string, ...string[]];
 
 /** Opens a connection of ioredis. */
-async function openIoRedis(template: Redis, onEnd: OnEnd, node?: Address): Promise<Connection> {
+async function openIoRedis(template: Redis, onEnd: OnEnd, node?: Address, signal?: AbortSignal): Promise<Connection> {
   const redis = template.duplicate({
     ...node, lazyConnect: true, retryStrategy: null, sentinelRetryStrategy: null, reconnectOnError: null,
     autoResendUnfulfilledCommands: false, autoResubscribe: false, enableOfflineQueue: false, maxRetriesPerRequest: null,
@@ -43,23 +43,26 @@ async function openIoRedis(template: Redis, onEnd: OnEnd, node?: Address): Promi
     redis.disconnect();
     stream()?.destroy();
   };
+  signal?.addEventListener("abort", close, { once: true });
   await redis.connect().catch((error: unknown) => {
     close();
     throw failure ?? error;
   });
   let isCorked = false;
   return {
-    send(commands) {
-      if (!isCorked) { // one write for all that is sent before the loop waits again
-        const corked = stream();
+    send(commands, isUrgent = false) {
+      const socket = stream();
+      if (isUrgent || !isCorked) socket?.cork();
+      if (!isUrgent && !isCorked) { // one write for all that is sent before the loop waits again
         isCorked = true;
-        corked?.cork();
         afterReads(() => {
           isCorked = false;
-          corked?.uncork();
+          socket?.uncork();
         });
       }
-      return commands.map((command) => redis.call(...words(command)));
+      const replies = commands.map((command) => redis.call(...words(command)));
+      while (isUrgent && socket !== undefined && socket.writableCorked > 0) socket.uncork();
+      return replies;
     },
     subscribe(channels, onMessage) {
       redis.on("message", (_channel: string, message: string) => onMessage(message));
@@ -70,8 +73,23 @@ async function openIoRedis(template: Redis, onEnd: OnEnd, node?: Address): Promi
   };
 }
 
+/** node-redis writes from setImmediate, behind all that waits there, also computations: here it writes at once. */
+function atOnce<T>(send: () => T): T {
+  const later = globalThis.setImmediate;
+  const writes: (() => void)[] = [];
+  globalThis.setImmediate = ((write: () => void) => void writes.push(write)) as unknown as typeof setImmediate;
+  try {
+    return send();
+  } finally {
+    globalThis.setImmediate = later;
+    for (const write of writes) write();
+  }
+}
+
 /** Opens a connection of node-redis. */
-async function openNodeRedis(template: NodeRedis, onEnd: OnEnd, node?: Address): Promise<Connection> {
+async function openNodeRedis(
+  template: NodeRedis, onEnd: OnEnd, node?: Address, signal?: AbortSignal,
+): Promise<Connection> {
   const client = template.duplicate({
     ...(node === undefined ? {} : { url: undefined }),
     socket: { ...template.options?.socket, ...node, reconnectStrategy: false, socketTimeout: undefined },
@@ -85,6 +103,7 @@ async function openNodeRedis(template: NodeRedis, onEnd: OnEnd, node?: Address):
       logged(error); // it was closed before
     }
   };
+  signal?.addEventListener("abort", close, { once: true });
   let isOpen = false;
   client.on("error", (error: Error) => {
     logged(error);
@@ -97,7 +116,10 @@ async function openNodeRedis(template: NodeRedis, onEnd: OnEnd, node?: Address):
   });
   isOpen = true;
   return {
-    send: (commands) => commands.map((command) => client.sendCommand(words(command))),
+    send(commands, isUrgent) {
+      const send = () => commands.map((command) => client.sendCommand(words(command)));
+      return isUrgent ? atOnce(send) : send();
+    },
     subscribe: (channels, onMessage) => client.subscribe(channels, onMessage),
     ref: (isNeeded) => (isNeeded ? client.ref() : client.unref()),
     close,
@@ -117,10 +139,10 @@ function ioRedisCluster(client: Cluster): Adapter {
     return client.nodes();
   };
   return {
-    async connect(onEnd, node) {
+    async connect(onEnd, node, signal) {
       const [template] = await nodes();
       if (template === undefined) throw new Error(NO_NODE);
-      return openIoRedis(template, onEnd, node);
+      return openIoRedis(template, onEnd, node, signal);
     },
     nodes: async () => (await nodes()).map((node) => node.options as Address),
   };
@@ -128,10 +150,10 @@ function ioRedisCluster(client: Cluster): Adapter {
 
 function nodeRedisCluster(client: NodeRedisCluster): Adapter {
   return {
-    async connect(onEnd, node) {
+    async connect(onEnd, node, signal) {
       const [first] = client.masters;
       if (first === undefined) throw new Error(NO_NODE);
-      return openNodeRedis((await client.nodeClient(first)) as unknown as NodeRedis, onEnd, node);
+      return openNodeRedis((await client.nodeClient(first)) as unknown as NodeRedis, onEnd, node, signal);
     },
     nodes: async () => client.masters,
   };
@@ -143,10 +165,10 @@ function nodeRedisCluster(client: NodeRedisCluster): Adapter {
  */
 export function fromSentinel(sentinel: object, client: object): Adapter {
   return {
-    async connect(onEnd) {
+    async connect(onEnd, _node, signal) {
       const node = (sentinel as NodeRedisSentinel).getMasterNode();
       if (node === undefined) throw new Error("no primary is known");
-      return openNodeRedis(client as NodeRedis, onEnd, { host: node.host, port: node.port });
+      return openNodeRedis(client as NodeRedis, onEnd, { host: node.host, port: node.port }, signal);
     },
   };
 }
@@ -159,11 +181,13 @@ export function adapterOf(client: Client): Adapter {
   const has = (...methods: string[]) =>
     methods.every((name) => typeof (client as unknown as Record<string, unknown>)[name] === "function");
   if (has("call", "nodes")) return ioRedisCluster(client as unknown as Cluster);
-  if (has("call", "duplicate")) return { connect: (onEnd) => openIoRedis(client as unknown as Redis, onEnd) };
+  if (has("call", "duplicate")) {
+    return { connect: (onEnd, node, signal) => openIoRedis(client as unknown as Redis, onEnd, node, signal) };
+  }
   if (has("getMasterNode")) throw new TypeError("pass fromSentinel(sentinel, client): see docs/node.md");
   if (has("nodeClient")) return nodeRedisCluster(client as unknown as NodeRedisCluster);
   if (has("sendCommand", "subscribe", "duplicate")) {
-    return { connect: (onEnd) => openNodeRedis(client as NodeRedis, onEnd) };
+    return { connect: (onEnd, node, signal) => openNodeRedis(client as NodeRedis, onEnd, node, signal) };
   }
   if (has("connect")) return client as Adapter;
   throw new TypeError("the client must be one of ioredis or node-redis (no pool), or an adapter");

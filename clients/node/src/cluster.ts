@@ -1,6 +1,6 @@
 /** Sends batches to the nodes of a cluster, and follows the slots. */
 
-import { Server, type Adapter, type Address, type Connection, type Sender } from "./connections.js";
+import { Server, type Adapter, type Address, type Connection, type Limits, type Sender } from "./connections.js";
 import { Disconnected, ServerError } from "./errors.js";
 import { Batch, log, type Reply } from "./requests.js";
 
@@ -25,7 +25,7 @@ export class Cluster implements Sender {
   readonly #slots = new Map<number, string>();
   #refreshing: Promise<void> | undefined;
 
-  constructor(readonly adapter: Adapter, readonly limit: number, readonly onDrop: () => void) {}
+  constructor(readonly adapter: Adapter, readonly limits: Limits, readonly onDrop: (isReplica: boolean) => void) {}
 
   node(key: string): string {
     return this.#slots.get(slotOf(key)) ?? "";
@@ -53,7 +53,8 @@ export class Cluster implements Sender {
         this.#slots.set(slotOf(batch.key), name);
         void this.#refresh();
       }
-      const again = new Batch(isAsk ? [["ASKING"], command] : [command], batch.key, batch.block);
+      const { key, block, isUrgent } = batch;
+      const again = new Batch(isAsk ? [["ASKING"], command] : [command], key, { block, isUrgent });
       reply = (await this.#node(name).run(again, signal)).at(-1);
     }
     return reply;
@@ -62,7 +63,7 @@ export class Cluster implements Sender {
   #node(name: string): Server {
     let server = this.#nodes.get(name);
     if (server === undefined) {
-      server = new Server(this.adapter, this.limit, this.onDrop, addressOf(name));
+      server = new Server(this.adapter, this.limits, this.onDrop, addressOf(name));
       this.#nodes.set(name, server);
     }
     return server;

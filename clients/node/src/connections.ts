@@ -11,8 +11,11 @@ export interface Address {
 
 /** One connection that is open, and never opens again. */
 export interface Connection {
-  /** Sends commands in this order, and returns a promise of each reply. Error replies reject. */
-  send(commands: readonly Command[]): Promise<unknown>[];
+  /**
+   * Sends commands in this order, and returns a promise of each reply. Error replies reject. `isUrgent`: they are
+   * written before this returns.
+   */
+  send(commands: readonly Command[], isUrgent?: boolean): Promise<unknown>[];
   subscribe(channels: string[], onMessage: (message: string) => void): Promise<unknown>;
   /** Whether the connection keeps the process alive. */
   ref(isNeeded: boolean): void;
@@ -21,10 +24,21 @@ export interface Connection {
 
 /** How to use a client library: it opens connections with the settings of a client. */
 export interface Adapter {
-  /** Opens a connection, to a node if the client is one of a cluster. `onEnd` is called when it has ended. */
-  connect(onEnd: (error: Error) => void, node?: Address): Promise<Connection>;
+  /**
+   * Opens a connection, to a node if the client is one of a cluster. `onEnd` is called when it has ended. The signal
+   * has it given up, and everything closed.
+   */
+  connect(onEnd: (error: Error) => void, node?: Address, signal?: AbortSignal): Promise<Connection>;
   /** Of a cluster: nodes that may be asked for the others. */
   nodes?(): Promise<readonly Address[]>;
+}
+
+/** How long replies may take, in milliseconds. */
+export interface Limits {
+  /** To a call that blocks, besides its time. */
+  readonly longest: number;
+  /** To all else, and how long a connection may take to open: it follows the shortest lease. */
+  usual(): number;
 }
 
 /** What sends batches: one server, or a cluster. */
@@ -45,8 +59,12 @@ class Link {
   #progressAt = 0;
   #overdueSince = -1;
   #timer: NodeJS.Timeout | undefined;
+  #watchAt = 0;
 
-  constructor(readonly connection: Connection, public limit: number, readonly onOver: (link: Link) => void) {
+  constructor(
+    readonly connection: Connection, public limit: () => number,
+    readonly onOver: (link: Link, isReplica: boolean) => void,
+  ) {
     connection.ref(false);
   }
 
@@ -57,8 +75,8 @@ class Link {
       if (this.#rejects.size === 1) {
         this.connection.ref(true);
         this.#progressAt = performance.now();
-        this.#timer ??= setTimeout(this.#watch, this.limit).unref();
       }
+      this.#watchIn(this.#progressAt + this.limit() - performance.now());
       const commands = batch.toSend();
       const replies = new Array<Reply>(commands.length);
       let left = commands.length;
@@ -73,40 +91,49 @@ class Link {
         if (left > 0) return;
         this.#rejects.delete(reject);
         resolve(replies);
-        if (isReplica) this.end(new Disconnected("the server is a replica")); // the next one may lead to the primary
+        if (isReplica) this.end(new Disconnected("the server is a replica"), true); // the next may lead to the primary
         else if (this.#rejects.size === 0) this.connection.ref(false);
       };
-      for (const [index, reply] of this.connection.send(commands).entries()) {
+      for (const [index, reply] of this.connection.send(commands, batch.isUrgent).entries()) {
         reply.then((value) => settle(index, value), (error: unknown) => settle(index, fromLibrary(error)));
       }
     });
+  }
+
+  #watchIn(ms: number): void {
+    const at = performance.now() + ms;
+    if (this.#timer !== undefined && at >= this.#watchAt) return;
+    clearTimeout(this.#timer);
+    this.#watchAt = at;
+    this.#timer = setTimeout(this.#watch, ms).unref();
   }
 
   readonly #watch = (): void => {
     afterReads(() => { // after a long computation timers run before replies are read
       this.#timer = undefined;
       if (this.isOver || this.#rejects.size === 0) return;
-      let left = this.#progressAt + this.limit - performance.now();
+      const limit = this.limit();
+      let left = this.#progressAt + limit - performance.now();
       if (left <= 0) {
         if (this.#overdueSince === this.#progressAt) {
-          return this.end(new Disconnected(`no reply within ${this.limit} ms`));
+          return this.end(new Disconnected(`no reply within ${limit} ms`));
         }
         this.#overdueSince = this.#progressAt; // that computation may have kept the request from being written
-        left = this.limit / 10;
+        left = limit / 10;
       }
-      this.#timer = setTimeout(this.#watch, left).unref();
+      this.#watchIn(left);
     });
   };
 
   /** Ends the connection: a reply that comes later must not be taken for that of a later request. */
-  end(error: Error): void {
+  end(error: Error, isReplica = false): void {
     if (this.isOver) return;
     this.isOver = true;
     clearTimeout(this.#timer);
     this.connection.close();
     for (const reject of this.#rejects) reject(error);
     this.#rejects.clear();
-    this.onOver(this);
+    this.onOver(this, isReplica);
   }
 }
 
@@ -122,11 +149,13 @@ export class Server implements Sender {
   #isOpening = false;
   #isClosed = false;
   #queue: ((link: Link | Error) => void)[] = [];
-  readonly #blocking = new Set<Link>();
   readonly #spares: Link[] = [];
+  /** What ends the connections that are open, or being opened. */
+  readonly #ends = new Set<() => void>();
 
   constructor(
-    readonly adapter: Adapter, readonly limit: number, readonly onDrop: () => void, readonly address?: Address,
+    readonly adapter: Adapter, readonly limits: Limits, readonly onDrop: (isReplica: boolean) => void,
+    readonly address?: Address,
   ) {}
 
   async run(batch: Batch, signal?: AbortSignal): Promise<readonly Reply[]> {
@@ -144,47 +173,65 @@ export class Server implements Sender {
 
   async #open(): Promise<void> {
     this.#isOpening = true;
-    const opened = await this.#connect((link) => {
+    const opened = await this.#connect((link, isReplica) => {
       if (this.#link !== link) return;
       this.#link = undefined;
-      if (!this.#isClosed) this.onDrop();
+      if (!this.#isClosed) this.onDrop(isReplica);
     }).catch((error: Error) => error);
     if (opened instanceof Link) this.#link = opened;
     this.#isOpening = false;
     for (const start of this.#queue.splice(0)) start(opened);
   }
 
-  async #connect(onOver: (link: Link) => void): Promise<Link> {
+  async #connect(onOver: (link: Link, isReplica: boolean) => void = () => {}): Promise<Link> {
     let link: Link | undefined;
     let ended: Error | undefined;
     const connection = await this.#openConnection((error) => {
       ended = error;
       link?.end(new Disconnected(error.message));
     });
-    link = new Link(connection, this.limit, onOver);
+    link = new Link(connection, () => this.limits.usual(), onOver);
     if (ended === undefined && !this.#isClosed) return link;
     link.end(new Disconnected("closed"));
     throw new Disconnected((ended as Error | undefined)?.message ?? "closed");
   }
 
-  #openConnection(onEnd: (error: Error) => void): Promise<Connection> {
-    return this.#inTime(this.adapter.connect(onEnd, this.address), (connection) => connection.close());
+  async #openConnection(onEnd: (error: Error) => void): Promise<Connection> {
+    const controller = new AbortController();
+    const { signal } = controller;
+    const opening = this.adapter.connect(onEnd, this.address, signal);
+    const end = () => {
+      this.#ends.delete(end);
+      controller.abort();
+      opening.then((connection) => connection.close(), () => {});
+    };
+    this.#ends.add(end);
+    try {
+      const connection = await this.#inTime(opening, signal);
+      return {
+        send: (commands, isUrgent) => connection.send(commands, isUrgent),
+        subscribe: (channels, onMessage) => connection.subscribe(channels, onMessage),
+        ref: (isNeeded) => connection.ref(isNeeded),
+        close: end,
+      };
+    } catch (error) {
+      end();
+      throw error;
+    }
   }
 
   /** A batch that blocks has a connection of its own. */
   async #alone(batch: Batch, signal: AbortSignal | undefined): Promise<readonly Reply[]> {
     const spare = this.#spares.pop();
-    const link = spare?.isOver === false ? spare : await this.#connect((link) => this.#blocking.delete(link));
-    link.limit = this.limit + batch.block;
+    const link = spare?.isOver === false ? spare : await this.#connect();
+    link.limit = () => this.limits.longest + batch.block;
     const abort = () => link.end(new Disconnected("interrupted"));
     if (signal?.aborted) abort();
     signal?.addEventListener("abort", abort, { once: true });
-    this.#blocking.add(link);
     try {
       return await link.run(batch);
     } finally {
       signal?.removeEventListener("abort", abort);
-      this.#blocking.delete(link);
       if (!link.isOver && this.#spares.length < MOST_SPARES && !this.#isClosed) this.#spares.push(link);
       else link.end(new Disconnected("not needed"));
     }
@@ -202,21 +249,20 @@ export class Server implements Sender {
     }
   }
 
-  /** Limits how long a step of a connection takes. `onLate` gets what comes later. */
-  #inTime<T>(promise: Promise<T>, onLate?: (value: T) => void): Promise<T> {
+  /** Limits how long a step of a connection takes. */
+  #inTime<T>(promise: Promise<T>, signal?: AbortSignal): Promise<T> {
     return new Promise((resolve, reject) => {
-      let isLate = false;
-      const timer = setTimeout(() => {
-        isLate = true;
-        reject(new Disconnected(`no connection within ${this.limit} ms`));
-      }, this.limit);
-      promise.then(
-        (value) => (isLate ? onLate?.(value) : resolve(value)),
-        (error: unknown) => {
-          const found = fromLibrary(error);
-          reject(REFUSALS.has(found.code) ? found : new Disconnected(found.message));
-        },
-      ).finally(() => clearTimeout(timer));
+      const limit = this.limits.usual();
+      const late = () => afterReads(() => reject(new Disconnected(`no connection within ${limit} ms`)));
+      const timer = setTimeout(late, limit);
+      signal?.addEventListener("abort", () => {
+        clearTimeout(timer);
+        reject(new Disconnected("closed"));
+      }, { once: true });
+      promise.then(resolve, (error: unknown) => {
+        const found = fromLibrary(error);
+        reject(REFUSALS.has(found.code) ? found : new Disconnected(found.message));
+      }).finally(() => clearTimeout(timer));
     });
   }
 
@@ -226,7 +272,8 @@ export class Server implements Sender {
 
   close(): void {
     this.#isClosed = true;
-    for (const link of [this.#link, ...this.#blocking, ...this.#spares]) link?.end(new Disconnected("closed"));
+    this.#link?.end(new Disconnected("closed"));
+    for (const end of this.#ends) end();
   }
 }
 

@@ -3,11 +3,11 @@
 import { afterReads, atMostOnceIn, CLOCK_INTERVAL, now } from "./clock.js";
 import { Cluster } from "./cluster.js";
 import { Server, type Adapter, type Connection, type Sender } from "./connections.js";
-import { DLockError } from "./errors.js";
+import { Disconnected, DLockError } from "./errors.js";
 import { Registry, type HoldState, type RenewalBatch } from "./holds.js";
 import { acquire, release, type Io, type ProgramSettings } from "./programs.js";
 import {
-  log, message, newId, Replicas, Request, requireText, type Batch, type Message, type Target,
+  log, message, newId, Replicas, Request, requireText, type Batch, type Message, type Reply, type Target,
 } from "./requests.js";
 
 /** How to acquire. Times are in milliseconds. */
@@ -85,7 +85,9 @@ export class Engine {
   readonly #registry = new Registry();
   readonly #waiters = new Map<string, Waiter>();
   readonly #running = new Set<Promise<unknown>>();
+  readonly #calls = new Set<AbortController>(); // of those that close() ends
   #isClosed = false;
+  #closed: Promise<void> | undefined;
   #isOver = false; // closed, and nothing more is sent
   #firstSubscription: Promise<void> | undefined; // ends with the first attempt
   #isSubscribed = false;
@@ -109,20 +111,34 @@ export class Engine {
     if (!Number.isInteger(replicas) || replicas < 0) throw new RangeError("replicas must be a number of replicas");
     const isCluster = adapter.nodes !== undefined;
     if (isCluster && replicas > 0) throw new TypeError("replicas needs a client for one server or a Sentinel group");
-    const limit = Math.min(lease / 6, responseTimeout / 3, 1000);
-    this.settings = { queue, retryFor, replicas: new Replicas(replicas, limit) };
-    const onDrop = atMostOnceIn(CHECK_PAUSE, () => this.#checkAll()); // places have lost their connection
-    this.#sender = new (isCluster ? Cluster : Server)(adapter, responseTimeout, onDrop);
+    this.settings = { queue, retryFor, replicas: new Replicas(replicas, Math.min(responseTimeout / 3, 1000)) };
+    const limits = {
+      longest: responseTimeout, usual: () => Math.min(responseTimeout, this.#registry.shortest / 3),
+    };
+    const check = atMostOnceIn(CHECK_PAUSE, () => this.#checkAll()); // places have lost their connection
+    const onReplica = atMostOnceIn(CHECK_PAUSE, () => this.#subscription?.close()); // messages come from the primary
+    this.#sender = new (isCluster ? Cluster : Server)(adapter, limits, (isReplica) => {
+      if (isReplica) onReplica();
+      check();
+    });
   }
 
   // Programs.
 
-  /** Runs a program for a caller who may give up. */
-  async run<T>(program: (io: Io) => Promise<T>, signal?: AbortSignal, isAwaited = true): Promise<T> {
+  /** Runs a program: a call of a user, who may give up; or a release, which goes on while the `DLock` is closed. */
+  async run<T>(
+    program: (io: Io) => Promise<T>, signal?: AbortSignal, kind: "call" | "release" | "background" = "call",
+  ): Promise<T> {
+    if (this.#isClosed && kind === "call") throw closed();
     const reqids = new Set<string>();
+    const call = new AbortController();
+    const abort = () => call.abort(signal?.reason);
+    signal?.addEventListener("abort", abort, { once: true });
+    if (signal?.aborted) abort();
+    if (kind === "call") this.#calls.add(call);
     const io: Io = {
-      send: (batch) => this.#send(batch, reqids, signal),
-      pause: (ms, reqid) => this.#pause(ms, reqid, signal, isAwaited),
+      send: (batch) => this.#send(batch, reqids, call.signal),
+      pause: (ms, reqid) => this.#pause(ms, reqid, call.signal, kind !== "background"),
       background: (other) => void this.#inBackground(other),
     };
     const running = program(io);
@@ -131,52 +147,67 @@ export class Engine {
       return await running;
     } finally {
       this.#running.delete(running);
+      this.#calls.delete(call);
+      signal?.removeEventListener("abort", abort);
       for (const reqid of reqids) this.#waiters.delete(reqid);
     }
   }
 
   async #inBackground(program: (io: Io) => Promise<unknown>): Promise<void> {
     try {
-      await this.run(program, undefined, false);
+      await this.run(program, undefined, "background");
     } catch (error) {
       log("a release: %s", error);
     }
   }
 
-  #send(batch: Batch, reqids: Set<string>, signal: AbortSignal | undefined): Promise<readonly unknown[]> {
-    if (signal?.aborted) return Promise.reject(signal.reason);
-    if (this.#isOver || (this.#isClosed && batch.reqid !== "")) return Promise.reject(closed());
+  #send(batch: Batch, reqids: Set<string>, signal: AbortSignal): Promise<readonly Reply[]> {
+    if (signal.aborted) return Promise.reject(signal.reason);
+    if (this.#isOver) return Promise.reject(closed());
     if (batch.reqid !== "") {
       reqids.add(batch.reqid);
       this.#waiters.set(batch.reqid, new Waiter());
     }
-    return abortable(this.#sender.run(batch, signal), signal);
+    const { within } = batch;
+    const sent = this.#sender.run(batch, signal);
+    return new Promise((resolve, reject) => {
+      const none = new Disconnected(`no reply within ${Math.round(within)} ms`);
+      const late = () => afterReads(() => resolve(batch.toSend().map(() => none))); // what has arrived is read first
+      const timer = within < Infinity ? setTimeout(late, within) : undefined;
+      const abort = () => reject(signal.reason);
+      signal.addEventListener("abort", abort, { once: true });
+      sent.then(resolve, reject).finally(() => {
+        clearTimeout(timer);
+        signal.removeEventListener("abort", abort);
+      });
+    });
   }
 
   async #pause(
-    ms: number, reqid: string | undefined, signal: AbortSignal | undefined, isAwaited: boolean,
+    ms: number, reqid: string | undefined, signal: AbortSignal, isAwaited: boolean,
   ): Promise<Message | undefined> {
     const waiter = this.#waiters.get(reqid ?? "");
     await new Promise<void>((resolve, reject) => {
       const end = () => {
         clearTimeout(timer);
-        signal?.removeEventListener("abort", end);
+        signal.removeEventListener("abort", end);
         if (waiter !== undefined) waiter.onWake = undefined;
-        if (signal?.aborted) reject(signal.reason);
+        if (signal.aborted) reject(signal.reason);
         else resolve();
       };
       const timer = setTimeout(end, waiter === undefined || this.#isSubscribed ? ms : Math.min(POLL, ms));
       if (!isAwaited) timer.unref(); // else it keeps the process alive
       if (waiter !== undefined) waiter.onWake = end;
-      signal?.addEventListener("abort", end, { once: true });
-      if (signal?.aborted || waiter?.isWoken) end();
+      signal.addEventListener("abort", end, { once: true });
+      if (signal.aborted || waiter?.isWoken) end();
     });
     return waiter?.message; // the last one: a grant may have ended in the same packet
   }
 
   // Holds.
 
-  request(target: Target, options: AcquireOptions): Request {
+  /** Throws for options that cannot be. Returns the lease. */
+  check(options: AcquireOptions): number {
     checkNames(options, OPTIONS);
     const { owner = this.#defaults.owner, label = this.#defaults.label } = options;
     const maxHold = options.maxHold ?? this.#defaults.maxHold;
@@ -185,22 +216,29 @@ export class Engine {
     requireTime("lease and maxHold", lease, LEAST_LEASE);
     if (owner !== undefined) requireText("owner", owner);
     if (label !== undefined && label !== "") requireText("label", label);
-    const mayQueue = target.form === "one" && options.timeout !== 0;
-    const firstLease = mayQueue ? Math.min(lease, this.settings.queue) : lease;
-    return new Request(target, owner ?? newId(), lease, firstLease, this.#channel, label);
+    return lease;
   }
 
-  async acquire(target: Target, options: AcquireOptions): Promise<HoldState> {
-    const request = this.request(target, options);
-    if (this.#isClosed) throw closed();
+  #request(target: Target, options: AcquireOptions): Request {
+    const lease = this.check(options);
+    const { owner = this.#defaults.owner ?? newId(), label = this.#defaults.label } = options;
+    const mayQueue = target.form === "one" && options.timeout !== 0;
+    const firstLease = mayQueue ? Math.min(lease, this.settings.queue) : lease;
+    return new Request(target, owner, lease, firstLease, this.#channel, label);
+  }
+
+  /** `within`: how long a try may take. */
+  async acquire(target: Target, options: AcquireOptions, within = Infinity): Promise<HoldState> {
+    const request = this.#request(target, options);
     const { timeout = Infinity, maxHold = this.#defaults.maxHold, signal } = options;
     const deadline = now() + timeout;
-    this.#firstSubscription ??= new Promise((resolve) => void this.#listen(resolve));
-    if (timeout > 0 && !this.#isSubscribed) { // a message about a request may follow its reply at once
-      const limit = new Promise<void>((resolve) => setTimeout(resolve, Math.min(timeout, POLL)).unref());
-      await abortable(Promise.race([this.#firstSubscription, limit]), signal);
-    }
-    const state = await this.run((io) => acquire(io, request, timeout, this.settings, maxHold, deadline), signal);
+    const state = await this.run(async (io) => {
+      this.#firstSubscription ??= new Promise((resolve) => void this.#listen(resolve));
+      if (timeout > 0 && !this.#isSubscribed) { // a message about a request may follow its reply at once
+        await Promise.race([this.#firstSubscription, io.pause(Math.min(timeout, POLL))]);
+      }
+      return acquire(io, request, timeout, this.settings, maxHold, deadline, within);
+    }, signal);
     if (this.#isClosed) {
       void this.#inBackground((io) => release(io, state, this.settings));
       throw closed();
@@ -211,9 +249,11 @@ export class Engine {
     return state;
   }
 
-  release(state: HoldState, done: boolean): Promise<void> {
+  async release(state: HoldState, done: boolean): Promise<void> {
+    const at = now();
     this.#registry.remove(state);
-    return this.run((io) => release(io, state, this.settings, done));
+    if (at >= state.until) await new Promise((resolve) => afterReads(resolve)); // perhaps a renewal was answered
+    await this.run((io) => release(io, state, this.settings, done, at), undefined, "release");
   }
 
   /** Looks at the holds at this time, or before. Timers stand still in a suspend, so the clock is read often. */
@@ -221,18 +261,21 @@ export class Engine {
     this.#wakesAt = time;
     clearTimeout(this.#renewalTimer);
     const left = Math.max(1, Math.min(CLOCK_INTERVAL, time - now()));
-    this.#renewalTimer = setTimeout(() => {
-      if (now() < this.#wakesAt) return this.#wakeAt(this.#wakesAt);
-      const [rounds, again] = this.#registry.due(this.settings.replicas, (key) => this.#sender.node(key));
-      for (const round of rounds) void this.#renew(round);
-      if (this.#registry.size > 0) this.#wakeAt(again);
-      else this.#wakesAt = Infinity;
-    }, left).unref();
+    const look = () => (now() < this.#wakesAt ? this.#wakeAt(this.#wakesAt) : this.renewDue());
+    this.#renewalTimer = setTimeout(look, left).unref();
+  }
+
+  /** Renews what is due. Holds that are looked at call it, too: computations in turns keep timers back. */
+  renewDue(): void {
+    if (now() < this.#wakesAt) return;
+    const [rounds, again] = this.#registry.due(this.settings.replicas, (key) => this.#sender.node(key));
+    for (const round of rounds) void this.#renew(round);
+    if (this.#registry.size > 0) this.#wakeAt(again);
+    else this.#wakesAt = Infinity;
   }
 
   async #renew(round: RenewalBatch): Promise<void> {
-    const error = round.apply(await this.#sender.run(round.batch));
-    if (error !== undefined) log("renewal: %s", error.message);
+    round.apply(await this.#sender.run(round.batch));
   }
 
   // Messages.
@@ -250,6 +293,7 @@ export class Engine {
         if (this.#isClosed) this.#subscription.close();
         onAttempt();
         await ended;
+        connection.close();
       } catch (error) {
         log("messages: %s", error);
       }
@@ -275,17 +319,20 @@ export class Engine {
     if (this.#registry.onMessage(notice)) this.#onHint();
   }
 
-  /** Releases all holds, and ends all connections of its own. The client is the caller's. */
-  async close(): Promise<void> {
-    if (this.#isClosed) return;
+  /** Ends all calls, releases all holds, and ends all connections of its own. The client is the caller's. */
+  close(): Promise<void> {
+    return (this.#closed ??= this.#close());
+  }
+
+  async #close(): Promise<void> {
     this.#isClosed = true;
     clearTimeout(this.#renewalTimer);
-    await Promise.all(this.#registry.close((key) => this.#sender.node(key)).map((batch) => this.#sender.run(batch)));
-    this.#checkAll();
-    await new Promise((resolve) => afterReads(resolve)); // waits leave their queues, in the background
+    const releases = this.#registry.close((key) => this.#sender.node(key)).map((batch) => this.#sender.run(batch));
+    for (const call of this.#calls) call.abort(closed()); // waits leave their queues, in the background
     let timer: NodeJS.Timeout | undefined;
     const limit = new Promise((resolve) => (timer = setTimeout(resolve, this.#defaults.responseTimeout)));
     const idle = async () => {
+      await Promise.all(releases);
       while (this.#running.size > 0) await Promise.allSettled(this.#running);
     };
     await Promise.race([idle(), limit]);
@@ -307,15 +354,5 @@ function checkNames(options: object, known: ReadonlySet<string>): void {
 
 function requireTime(name: string, value: number, least: number): void {
   if (!(typeof value === "number" && value >= least)) throw new RangeError(`${name} must be at least ${least} ms`);
-}
-
-/** The promise, or the reason of the signal if that comes first. */
-function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-  if (signal === undefined) return promise;
-  return new Promise((resolve, reject) => {
-    const abort = () => reject(signal.reason);
-    signal.addEventListener("abort", abort, { once: true });
-    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
-  });
 }
 

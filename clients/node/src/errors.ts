@@ -91,7 +91,7 @@ export function names(keys: readonly string[]): string {
 export function fromLibrary(error: unknown): ServerError {
   if (error instanceof ServerError) return error;
   const text = error instanceof Error ? error.message : String(error);
-  const found = /^([A-Z]{2,})(?: |$)/.exec(text);
+  const found = /^([A-Z][A-Z0-9_]+)(?: |$)/.exec(text);
   if (found?.[1] !== undefined) return new ServerError(found[1], text.slice(found[0].length));
   return new Disconnected(text || (error as Error).name);
 }

@@ -1,8 +1,8 @@
 /** Holds as the client knows them: until when each is certain, and when it has to be renewed. */
 
-import { now } from "./clock.js";
-import { LockLost, ServerError, type LossReason } from "./errors.js";
-import { Batch, type Grant, type Message, type Replicas, type Reply, type Request } from "./requests.js";
+import { afterReads, now } from "./clock.js";
+import { isFinal, LockLost, names, ServerError, type LossReason } from "./errors.js";
+import { Batch, log, type Grant, type Message, type Replicas, type Reply, type Request } from "./requests.js";
 
 /** Clocks of two machines run at different rates: a lease counts for less than its time here. */
 const RATE = 0.99;
@@ -27,6 +27,8 @@ export class HoldState {
   isUnannounced = false;
   /** The hold ends by the wish of its holder. */
   isReleased = false;
+  /** The code of the error with which its renewals fail. */
+  failure: string | undefined;
   #reason: LossReason | undefined;
 
   /** `sent`: when the request was; if a message tells of the grant, its first copy. */
@@ -59,10 +61,10 @@ export class HoldState {
     for (const tell of this.onLoss) tell();
   }
 
-  /** Why the hold is lost; undefined while it is certain. No I/O. A loss that was told stays told. */
-  reason(): LossReason | undefined {
-    if (this.#reason === undefined && !this.isReleased && now() >= this.until) {
-      const isEnd = now() >= this.deadline - MARGIN - this.request.lease * (1 - RATE);
+  /** Why the hold was lost at this time; undefined while it is certain. No I/O. A loss that was told stays told. */
+  reason(at = now()): LossReason | undefined {
+    if (this.#reason === undefined && !this.isReleased && at >= this.until) {
+      const isEnd = at >= this.deadline - MARGIN - this.request.lease * (1 - RATE);
       this.lose(isEnd ? "max-hold" : "expired");
     }
     return this.#reason;
@@ -86,21 +88,21 @@ export class RenewalBatch {
   readonly #sent = now();
   readonly #due: readonly (readonly [HoldState, number])[];
 
-  constructor(due: readonly HoldState[], replicas: Replicas) {
+  constructor(due: readonly HoldState[], readonly replicas: Replicas, within = Infinity) {
     this.#due = due.map((hold) => [hold, hold.lease(this.#sent)]);
     const renewals = this.#due.flatMap(([hold, lease]) =>
       hold.grants.map((grant) => hold.request.renew(grant, lease)));
-    this.batch = new Batch(renewals, due[0]?.request.target.key ?? "", 0, replicas);
+    const confirm = replicas.requests(Math.min(...this.#due.map(([{ request }]) => request.lease)));
+    this.batch = new Batch(renewals, due[0]?.request.target.key ?? "", { within, confirm, isUrgent: true });
   }
 
   /**
-   * An error other than that nothing is held says nothing about a hold: the next round tries again. Returns an error,
-   * if there is one; `isGrant`: the hold does not count before.
+   * An error other than that nothing is held says nothing about a hold: it is renewed again, after a final error at the
+   * next third of its lease, else sooner. Returns an error, if there is one; `isGrant`: the hold does not count before.
    */
   apply(replies: readonly Reply[], isGrant = false): ServerError | undefined {
-    const { replicas, commands } = this.batch;
-    const confirmed = replies.slice(commands.length);
-    const refusal = isGrant ? replicas.refusalOfGrant(confirmed) : replicas.refusal(confirmed);
+    const confirmed = replies.slice(this.batch.commands.length);
+    const refusal = this.replicas.refusal(confirmed, isGrant ? undefined : this.#sent);
     const errors: ServerError[] = [];
     let next = 0;
     for (const [hold, lease] of this.#due) {
@@ -108,6 +110,10 @@ export class RenewalBatch {
       errors.push(...failed);
       if (failed.some(({ code }) => code === "NOTHELD" || code === "WRONGTYPE")) hold.lose(hold.hint);
       else if (failed.length === 0 && refusal === undefined) hold.renewed(this.#sent, lease);
+      else if (failed[0] !== undefined && isFinal(failed[0]) && hold.renewAt > 0) hold.renewAt = this.#sent + lease / 3;
+      const error = failed[0] ?? refusal;
+      if (error?.code !== hold.failure) log("renewal of %s: %s", names(hold.keys), error?.message ?? "done");
+      hold.failure = error?.code;
     }
     return errors[0] ?? refusal;
   }
@@ -118,10 +124,17 @@ export class Registry {
   readonly #holds = new Map<string, HoldState>();
   /** Losses of which messages tell, by token. Anybody can forge these: the server is asked. */
   readonly #hints = new Map<string, LossReason>();
+  #shortest = Infinity;
 
   get size(): number { return this.#holds.size; }
 
-  add(hold: HoldState): void { this.#holds.set(hold.request.reqid, hold); }
+  /** The shortest lease, or a shorter one that was released since. */
+  get shortest(): number { return this.size > 0 ? this.#shortest : Infinity; }
+
+  add(hold: HoldState): void {
+    this.#shortest = Math.min(this.shortest, hold.request.lease);
+    this.#holds.set(hold.request.reqid, hold);
+  }
 
   remove(hold: HoldState): void { this.#holds.delete(hold.request.reqid); }
 
@@ -133,11 +146,14 @@ export class Registry {
     const at = now();
     const due: HoldState[] = [];
     let again = at + 10_000;
+    this.#shortest = Infinity;
     for (const hold of this.#holds.values()) {
-      if (hold.reason() !== undefined) {
+      if (hold.reason(-Infinity) !== undefined) {
         this.remove(hold);
         continue;
       }
+      this.#shortest = Math.min(this.#shortest, hold.request.lease);
+      if (hold.until <= at) afterReads(() => hold.reason(at)); // timers run before what has arrived is read
       const slack = hold.request.lease / 30;
       if (hold.lease(at) < slack) {
         hold.renewAt = Infinity; // maxHold is nearly over

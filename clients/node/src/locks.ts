@@ -4,9 +4,9 @@ import { CLOCK_INTERVAL, now } from "./clock.js";
 import { adapterOf, type Client } from "./adapters.js";
 import type { Adapter } from "./connections.js";
 import { Engine, type AcquireOptions, type Settings } from "./engine.js";
-import { LockLost, NotAcquired, ReleaseUnknown } from "./errors.js";
-import type { HoldState } from "./holds.js";
-import { ask, waitFor, type Io } from "./programs.js";
+import { LockLost, NotAcquired, ReleaseUnknown, ServerError, Unavailable } from "./errors.js";
+import { HoldState } from "./holds.js";
+import { ask, Backoff, waitFor, type Io } from "./programs.js";
 import { fields, newId, Target, type Command, type Reply } from "./requests.js";
 
 const asyncDispose: typeof Symbol.asyncDispose =
@@ -57,11 +57,17 @@ export class Hold<Token extends number | string = number> {
     return this.#controller.signal;
   }
 
-  /** Whether the hold is lost. Looks at the clock only. */
-  get isLost(): boolean { return this.#state.reason() !== undefined; }
+  /** Whether the hold is lost. Looks at the clock, and waits for nothing. */
+  get isLost(): boolean {
+    this.#engine.renewDue();
+    return this.#state.reason() !== undefined;
+  }
 
-  /** Throws LockLost if the hold is lost. Looks at the clock only: call it before each step of the work. */
-  check(): void { this.#state.check(); }
+  /** Throws LockLost if the hold is lost. Waits for nothing: call it before each step of the work. */
+  check(): void {
+    this.#engine.renewDue();
+    this.#state.check();
+  }
 
   /** For how many milliseconds the hold is certain without another renewal; 0 if it is lost. */
   validFor(): number { return this.#state.validFor(); }
@@ -80,13 +86,12 @@ export class Hold<Token extends number | string = number> {
   }
 
   /** @internal Runs work, and releases. */
-  async run<T>(work: Work<T, Token>, end?: (hold: Hold<Token>) => Promise<void>): Promise<T> {
+  async run<T>(work: Work<T, Token>, done = false): Promise<T> {
     const { signal } = this;
     const alive = setInterval(() => {}, 2 ** 30); // the process does not end while the work waits for its signal only
     let result: T;
     try {
       result = await Promise.resolve(work(signal, this)).finally(() => clearInterval(alive));
-      await end?.(this);
     } catch (error) {
       clearInterval(alive); // a work that throws at once
       const lost = await this[asyncDispose]().catch((error: unknown) => error);
@@ -95,7 +100,7 @@ export class Hold<Token extends number | string = number> {
       throw isAbort && lost instanceof LockLost ? new LockLost(lost.keys, lost.reason, { cause: error }) : error;
     }
     try {
-      await this[asyncDispose]();
+      await (this.#released === undefined ? this.release({ done }) : undefined);
     } catch (error) {
       if (error instanceof ReleaseUnknown) error.result = result;
       throw error;
@@ -115,7 +120,7 @@ export class Lock<Token extends number | string = number> {
     /** @internal */ readonly target: Target,
     /** @internal */ readonly options: AcquireOptions,
   ) {
-    engine.request(target, options); // throws for options that cannot be
+    engine.check(options);
   }
 
   /** Waits for the lock. Throws NotAcquired when the timeout is over. */
@@ -154,19 +159,27 @@ export class Lock<Token extends number | string = number> {
       throw new TypeError("runOnce needs lock() or fairLock()");
     }
     const deadline = now() + (this.options.timeout ?? Infinity);
+    const backoff = new Backoff(this.engine.settings.retryFor, true);
     for (;;) {
-      const hold = await this.tryAcquire();
-      if (hold !== undefined) {
-        return { ran: true, value: await hold.run(work, (hold) => hold.release({ done: true })) };
+      const sent = now();
+      const trying = this.engine.acquire(this.target, { ...this.options, timeout: 0 }, deadline - sent);
+      const attempt = await trying.catch((error: unknown) => error);
+      if (attempt instanceof HoldState) {
+        return { ran: true, value: await new Hold<Token>(this.engine, attempt).run(work, true) };
       }
+      if (!(attempt instanceof NotAcquired || attempt instanceof Unavailable)) throw attempt;
+      const { cause } = attempt;
       const waiting = async (io: Io) => {
         const left = Math.max(0, deadline - now());
+        if (cause instanceof ServerError && left === 0) throw attempt;
+        if (cause instanceof ServerError) return void await backoff.wait(io, cause, sent, left);
         const end = await waitFor(io, [`${family}.AWAIT`, key, "REASON"], key, left, this.engine.settings);
         if (end === null) throw new NotAcquired(`'${key}': another run did not end in time`);
-        if (String(end) === "free") await io.pause(20); // perhaps not for us: as after a restart
+        if (String(end) !== "free") backoff.answered();
+        else await backoff.wait(io, new ServerError("", "another is next"), sent, left);
         return String(end) === "done";
       };
-      if (await this.engine.run(waiting, this.options.signal)) return { ran: false, value: undefined };
+      if (await this.engine.run<boolean | void>(waiting, this.options.signal)) return { ran: false, value: undefined };
     }
   }
 }

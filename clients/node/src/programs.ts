@@ -11,6 +11,9 @@ import { Batch, onWire, type Command, type Message, type Replicas, type Reply, t
 /** Calls with BLOCK wait at most this long at a time: shorter than every timeout of the connection. */
 const LONGEST_BLOCK = 60_000;
 
+/** What is sent when a time is over, or nearly, may take this much longer. */
+const LAST = 80;
+
 /** Messages other than that of the grant have a wait ask again at most that often. */
 const HINT_PAUSE = 100;
 
@@ -31,20 +34,20 @@ export interface ProgramSettings {
   readonly replicas: Replicas;
 }
 
-/** Pauses between attempts, until no server has answered for too long. */
-class Backoff {
+/** Pauses between attempts, until no server has answered for too long. `mayPass`: an error is an answer, too. */
+export class Backoff {
   #attempts = 0;
-  #since: number | undefined; // the first failure after the last answer
+  #since: number | undefined; // when the first request was sent that was not answered
 
-  constructor(readonly limit: number) {}
+  constructor(readonly limit: number, readonly mayPass = false) {}
 
   answered(): void { [this.#since, this.#attempts] = [undefined, 0]; }
 
   /** Waits for the next attempt, at most this long; throws Unavailable after the limit. */
-  async wait(io: Io, error: ServerError, longest = Infinity): Promise<void> {
+  async wait(io: Io, error: ServerError, sent: number, longest = Infinity): Promise<void> {
     this.#attempts += 1;
-    this.#since ??= now();
-    if (now() - this.#since >= this.limit) {
+    this.#since = this.mayPass && !(error instanceof Disconnected) ? undefined : this.#since ?? sent;
+    if (now() - (this.#since ?? Infinity) >= this.limit) {
       throw new Unavailable(`no server answered for ${this.limit} ms; the last error: ${error.message}`);
     }
     const pause = (0.5 + Math.random() / 2) * Math.min(1000, 20 * 2 ** Math.min(this.#attempts, 6));
@@ -52,14 +55,16 @@ class Backoff {
   }
 }
 
-/** One command that may be repeated, until it is answered; throws Unavailable after this time without an answer. */
-export async function ask(io: Io, command: Command, key: string, limit: number, block = 0): Promise<Reply> {
+/** One command that may be repeated, until it is answered; throws Unavailable after this time. */
+export async function ask(io: Io, command: Command, key: string, limit: number): Promise<Reply> {
   const backoff = new Backoff(limit);
+  const began = now();
   for (;;) {
-    const [reply] = await io.send(new Batch([command], key, block));
+    const left = began + limit - now();
+    const [reply] = await io.send(new Batch([command], key, limit > 0 ? { within: Math.max(LAST, left) } : {}));
     if (!(reply instanceof ServerError)) return reply;
     if (isFinal(reply)) throw userError(reply);
-    await backoff.wait(io, reply);
+    await backoff.wait(io, reply, began, left);
   }
 }
 
@@ -74,10 +79,11 @@ function giveUp(io: Io, { lease, target }: Request, release: Command, { queue }:
  */
 export async function acquire(
   io: Io, request: Request, limit: number, settings: ProgramSettings, maxHold: number, deadline = now() + limit,
+  tryWithin = Infinity,
 ): Promise<HoldState> {
   const { target, firstLease } = request;
   const { queue, retryFor, replicas } = settings;
-  const backoff = new Backoff(retryFor);
+  const backoff = new Backoff(retryFor, true);
   let first: number | undefined; // when the first copy of the request was sent
   let isPending = false; // the server may have something of the request
   let wasPoll = false;
@@ -85,20 +91,23 @@ export async function acquire(
   try {
     for (;;) {
       const left = Math.max(0, deadline - now());
-      // Several keys wait on a connection only, and lose their position with it.
-      const block = target.form === "one" ? 0 : Math.min(LONGEST_BLOCK, left);
-      const wait = block > 0 ? ["BLOCK", onWire(block)] : ["QUEUE", onWire(queue)];
+      const within = Math.max(LAST, limit > 0 ? left : tryWithin);
+      // Several keys wait on a connection only, and lose their position with it: at first they ask without waiting.
+      const block = target.form === "one" || first === undefined ? 0 : Math.min(LONGEST_BLOCK, left);
+      const wait = block > 0 ? ["BLOCK", onWire(block)] : target.form === "one" ? ["QUEUE", onWire(queue)] : [];
       let sent = now();
       first ??= sent;
       isPending = true;
       const copy = request.acquire(...(left > 0 ? wait : []));
-      const [reply, ...confirmed] = await io.send(new Batch([copy], target.key, block, replicas, request.reqid));
+      const confirm = replicas.requests(request.lease);
+      const batch = new Batch([copy], target.key, { block, within, confirm, reqid: request.reqid });
+      const [reply, ...confirmed] = await io.send(batch);
       let failure = reply instanceof ServerError ? reply : undefined;
       let grants = failure === undefined ? target.grants(reply) : [];
       isPending = limit > 0 || grants.length > 0 || failure instanceof Disconnected;
       let isMessage = false;
       if (failure === undefined && grants.length === 0) backoff.answered();
-      if (failure === undefined && grants.length === 0 && left > 0 && block === 0) {
+      if (failure === undefined && grants.length === 0 && left > 0 && target.form === "one") {
         const pause = Math.min(queue / 2, left);
         const message = await io.pause(pause, request.reqid);
         wasPoll = message === undefined && now() - sent > pause - 10; // timers may be early
@@ -111,19 +120,24 @@ export async function acquire(
         const state = new HoldState(request, grants, sent, maxHold);
         state.isUnannounced = wasPoll;
         if ((isMessage && replicas.wanted > 0) || state.until - now() < certainty(firstLease) / 2) {
-          const renewal = new RenewalBatch([state], replicas);
-          failure = renewal.apply(await io.send(renewal.batch), true);
+          const renewal = new RenewalBatch([state], replicas, within);
+          const replies = await io.send(renewal.batch);
+          confirmed.splice(0, Infinity, ...replies.slice(renewal.batch.commands.length));
+          failure = renewal.apply(replies, true);
         } else {
-          failure = replicas.refusalOfGrant(confirmed);
+          failure = replicas.refusal(confirmed);
         }
-        if (failure === undefined) return state;
+        if (failure === undefined) replicas.requireQuarantine(request.lease, confirmed);
+        if (failure === undefined && state.reason() === undefined) return state;
+        failure ??= new ServerError("", "the lease was over when its reply was read");
       } else if (failure === undefined) {
         if (left > 0) continue;
         throw new NotAcquired(`'${target.key}' is held by another${limit > 0 ? `, not granted in ${limit} ms` : ""}`);
       } else if (isFinal(failure) && failure.code !== "SPENT") {
         throw userError(failure);
       }
-      if (left === 0) {
+      const rest = deadline - now();
+      if (rest <= 0) {
         const text = `'${target.key}' was not granted in ${limit} ms; the last error: ${failure.message}`;
         const isAway = limit === 0 && failure instanceof Disconnected;
         throw new (isAway ? Unavailable : NotAcquired)(text, { cause: failure });
@@ -132,7 +146,7 @@ export async function acquire(
         end();
         [request, first, isPending] = [request.renewed(), undefined, false];
       }
-      await backoff.wait(io, failure, left);
+      await backoff.wait(io, failure, sent, rest);
     }
   } catch (error) {
     if (isPending) end();
@@ -141,14 +155,16 @@ export async function acquire(
 }
 
 /**
- * Gives a hold back. Throws LockLost if it was lost before, ReleaseUnknown if no reply says whether it was. However
- * often it is sent, it ends what its request has, and nothing else.
+ * Gives a hold back whose work ended at this time. Throws LockLost if it was lost before, ReleaseUnknown if no reply
+ * says whether it was. However often it is sent, it ends what its request has, and nothing else. `done`: see release().
  */
-export async function release(io: Io, state: HoldState, settings: ProgramSettings, done = false): Promise<void> {
+export async function release(
+  io: Io, state: HoldState, settings: ProgramSettings, done = false, at = now(),
+): Promise<void> {
   const { request, keys } = state;
-  const known = state.reason();
+  const known = state.reason(at);
   if (known === undefined) state.isReleased = true;
-  const command = request.release(state.grants[0], done);
+  const command = request.release(state.grants[0], done && known === undefined); // else another has to run
   let reason: string | undefined = known;
   let unknown: Error | undefined;
   try {
@@ -173,16 +189,21 @@ export async function waitFor(
   io: Io, command: Command, key: string, limit: number, settings: ProgramSettings,
 ): Promise<Reply> {
   const deadline = now() + limit;
+  const backoff = new Backoff(settings.retryFor, true);
   for (;;) {
-    const left = Math.max(0, deadline - now());
+    const sent = now();
+    const left = Math.max(0, deadline - sent);
     const block = Math.min(2000, left);
-    try {
-      const words = block > 0 ? [...command, "BLOCK", onWire(block)] : command;
-      const reply = await ask(io, words, key, settings.retryFor, block);
+    const words = block > 0 ? [...command, "BLOCK", onWire(block)] : command;
+    const [reply] = await io.send(new Batch([words], key, { block, within: left + LAST }));
+    if (!(reply instanceof ServerError)) {
+      backoff.answered();
       if ((reply !== null && reply !== undefined) || left === 0) return reply ?? null;
-    } catch (error) {
-      if (error instanceof Unavailable && left === 0) return null;
-      throw error;
+    } else if (isFinal(reply)) {
+      throw userError(reply);
+    } else {
+      if (now() >= deadline) return null;
+      await backoff.wait(io, reply, sent, deadline - now());
     }
   }
 }

@@ -1,9 +1,11 @@
 /** What is sent: requests as lists of words. Here, too, is how replies and messages are read. */
 
-import { randomFillSync } from "node:crypto";
+import { randomBytes } from "node:crypto";
+import { closeSync, openSync, readSync } from "node:fs";
 import { debuglog } from "node:util";
 
-import { ServerError } from "./errors.js";
+import { now } from "./clock.js";
+import { Refused, ServerError } from "./errors.js";
 
 /** Set NODE_DEBUG=redis-dlock to see these. */
 export const log = debuglog("redis-dlock");
@@ -13,17 +15,23 @@ export type Command = readonly Arg[];
 /** A value, or an error reply. */
 export type Reply = unknown;
 
-/** Random bytes for 256 ids: one call for each would take a tenth of the time of a turn. */
-const random = Buffer.alloc(4096);
-let randomAt = random.length;
-
-/** An id that nobody can guess, for an owner or a request. */
+/**
+ * An id that nobody can guess, for an owner or a request. It comes from the kernel when it is needed: clones of a
+ * process (a snapshot of its machine) share all that was drawn before, and the state of OpenSSL, too.
+ */
 export function newId(): string {
-  if (randomAt === random.length) {
-    randomFillSync(random);
-    randomAt = 0;
+  const bytes = Buffer.allocUnsafe(16);
+  try {
+    const kernel = openSync("/dev/urandom", "r");
+    try {
+      readSync(kernel, bytes);
+    } finally {
+      closeSync(kernel);
+    }
+    return bytes.toString("hex");
+  } catch {
+    return randomBytes(16).toString("hex"); // Windows, or no descriptor is left
   }
-  return random.toString("hex", randomAt, (randomAt += 16));
 }
 
 /** A time on the wire: at least 1 ms, because 0 often means "forever". */
@@ -135,49 +143,74 @@ export class Request {
   }
 }
 
+const QUARANTINE = "dlock.restart-quarantine-ms";
+
 /**
- * How many replicas must have a write before it counts, and how long it waits for them.
+ * How many replicas must have a write before it counts, and how long it waits for them at most.
  *
  * docs/failover.md has the rules, and why they suffice.
  */
 export class Replicas {
+  #quarantine = 0; // of the server; the longest lease that is safe
+
   constructor(readonly wanted: number, readonly limit: number) {}
 
   /** What is sent over the connection of the write, behind it. */
-  requests(): Command[] {
-    return this.wanted > 0 ? [["WAIT", this.wanted, onWire(this.limit)], ["INFO", "dlock_keys"]] : [];
+  requests(lease: number): Command[] {
+    if (this.wanted === 0) return [];
+    const limit = onWire(Math.min(lease / 6, this.limit));
+    const setting = lease > this.#quarantine ? [["CONFIG", "GET", QUARANTINE]] : [];
+    return [["WAIT", this.wanted, limit], ["INFO", "dlock_keys"], ...setting];
   }
 
-  /** Why the write does not count, by the replies to `requests()`. */
-  refusal([count]: readonly Reply[]): ServerError | undefined {
-    if (this.wanted === 0 || Number(count) >= this.wanted) return undefined;
-    return new ServerError("NOREPLICAS", `${count} of ${this.wanted} replicas have it`);
+  /**
+   * Why a write does not count, by the replies to `requests()`: too few replicas have it, or one came over since, which
+   * may have confirmed a write of another primary. `sent`: when a renewal was. A grant counts in no quarantine.
+   */
+  refusal([count, info]: readonly Reply[], sent = -Infinity): ServerError | undefined {
+    if (this.wanted === 0) return undefined;
+    const told = (name: string) =>
+      Number(new RegExp(`^dlock_quarantine_${name}_ms:(\\d+)`, "m").exec(String(info))?.[1]);
+    if (!(Number(count) >= this.wanted)) {
+      return new ServerError("NOREPLICAS", `${count} of ${this.wanted} replicas have it`);
+    }
+    const isCalm = told("left") === 0 || told("age") >= now() - sent;
+    return isCalm ? undefined : new ServerError("QUARANTINE", `${told("left")} ms: a replica came over since`);
   }
 
-  /** Why a grant does not count: also if a replica came over since, which may have confirmed one of another primary. */
-  refusalOfGrant(replies: readonly Reply[]): ServerError | undefined {
-    const isCalm = this.wanted === 0 || String(replies[1]).split(/\s+/).includes("dlock_quarantine_left_ms:0");
-    return this.refusal(replies) ?? (isCalm ? undefined : new ServerError("QUARANTINE", "a replica came over since"));
+  /** Throws Refused for a lease that outlives the quarantine of the server. A server that does not tell is believed. */
+  requireQuarantine(lease: number, [, , setting]: readonly Reply[]): void {
+    if (this.wanted === 0 || lease <= this.#quarantine) return;
+    if (setting !== undefined) this.#quarantine = Number(fields(setting).get(QUARANTINE) ?? Infinity);
+    if (lease <= this.#quarantine) return;
+    throw new Refused("ERR", `a lease of ${lease} ms is above the server's ${QUARANTINE} ${this.#quarantine}`);
   }
 }
 
 /** Commands for one server, which are sent together, in order. */
 export class Batch {
+  /** The server may take this much longer to answer. */
+  readonly block: number = 0;
+  /** For how long the caller waits for the replies. */
+  readonly within: number = Infinity;
+  /** What waits for replicas: the last replies are those to these. */
+  readonly confirm: readonly Command[] = [];
+  /** A message about this request ends the next pause for it. */
+  readonly reqid: string = "";
+  /** It is written at once, before anything that waits for the event loop. */
+  readonly isUrgent: boolean = false;
+
+  /** `key` tells the node of a cluster. */
   constructor(
-    readonly commands: readonly Command[],
-    /** Tells the node of a cluster. */
-    readonly key: string,
-    /** The server may take this much longer to answer. */
-    readonly block = 0,
-    /** The last replies are those to its requests. */
-    readonly replicas = new Replicas(0, 0),
-    /** A message about this request ends the next pause for it. */
-    readonly reqid = "",
-  ) {}
+    readonly commands: readonly Command[], readonly key: string,
+    options: Partial<Pick<Batch, "block" | "within" | "confirm" | "reqid" | "isUrgent">> = {},
+  ) {
+    Object.assign(this, options);
+  }
 
   /** The commands, and those that wait for replicas. */
   toSend(): readonly Command[] {
-    return [...this.commands, ...this.replicas.requests()];
+    return [...this.commands, ...this.confirm];
   }
 }
 

@@ -1,6 +1,8 @@
 /** Parts of the client, without a server: belief, releases, codes, replicas, the clock, slots, and what is read. */
 
 import assert from "node:assert/strict";
+import fs from "node:fs";
+import { syncBuiltinESMExports } from "node:module";
 import { describe, test } from "node:test";
 import { LockLost, NotAcquired, Refused, ReleaseUnknown, Replaced, Unavailable } from "redis-dlock";
 
@@ -8,9 +10,9 @@ import { after, ioOf as realIoOf } from "./fake.mjs";
 
 const inside = (name) => import(new URL(`../dist/esm/${name}.js`, import.meta.url));
 const { acquire, ask, release } = await inside("programs");
-const { HoldState, RenewalBatch } = await inside("holds");
-const { Batch, message, Replicas, Request, Target } = await inside("requests");
-const { atMostOnceIn, createClock, now } = await inside("clock");
+const { HoldState, Registry, RenewalBatch } = await inside("holds");
+const { Batch, message, newId, Replicas, Request, Target } = await inside("requests");
+const { afterReads, atMostOnceIn, createClock, now } = await inside("clock");
 const { slotOf } = await inside("cluster");
 const { fromLibrary, isFinal, Disconnected, ServerError } = await inside("errors");
 
@@ -30,7 +32,9 @@ const PASSING = ("QUARANTINE MOVING UNBLOCKED READONLY LOADING MASTERDOWN CLUSTE
 const NONE = new Disconnected("cut");
 const code = (name, text = "text") => new ServerError(name, text);
 
-const info = (left) => `# dlock_keys\r\ndlock_keys:3\r\ndlock_quarantine_left_ms:${left}\r\n`;
+const info = (left, age = 0) =>
+  `# dlock_keys\r\ndlock_keys:3\r\ndlock_quarantine_left_ms:${left}\r\ndlock_quarantine_age_ms:${age}\r\n`;
+const quarantine = (ms) => ["dlock.restart-quarantine-ms", `${ms}`];
 
 function requestOf({ target = new Target("DLOCK", ["k"]), lease = 10_000, firstLease = lease } = {}) {
   return new Request(target, "me", lease, firstLease, "channel", undefined, "id");
@@ -90,7 +94,7 @@ describe("belief", () => {
     ["replicas must have it", { queue: 10_000, replicas: 1 }, [[10, "granted"]]],
   ]) {
     test(`a message is followed by a renewal if ${what}`, async () => {
-      const renewal = (batch) => [after(batch.commands[0], "TOKEN"), 1, info(0)];
+      const renewal = (batch) => [after(batch.commands[0], "TOKEN"), 1, info(0), quarantine(30_000)];
       const io = ioOf([null, ...(messages.length > 1 ? [null] : []), renewal], { messages });
       const firstLease = Math.min(settings.queue, 30_000);
       const state = await acquired(io, requestOf({ lease: 30_000, firstLease }), settings);
@@ -126,6 +130,17 @@ describe("belief", () => {
       assert.deepEqual(await given(io), [["DLOCK.RELEASE", "k", "me", "REQID", "id"]]);
     });
   }
+
+  test("an acquire returns no hold that is over already: it begins again", async () => {
+    const late = async () => (await sleep(120), 7);
+    const io = ioOf([late, late, 9]); // the second is the reply to the renewal
+    const state = await acquired(io, requestOf({ lease: 100 }));
+    assert.deepEqual(verbs(io), ["ACQUIRE", "RENEW", "ACQUIRE"]);
+    assert.equal(state.grants[0].token, 9);
+    assert.deepEqual(await given(io), [["DLOCK.RELEASE", "k", "me", "REQID", "id"]]);
+    const error = await acquired(ioOf([late]), requestOf({ lease: 100 }), { limit: 0 });
+    assert(error instanceof NotAcquired && /was over/.test(error.message), String(error));
+  });
 
   test("a try whose renewal fails is given up, and ends", async () => {
     const io = ioOf([async () => (await sleep(60), 7), code("READONLY")]);
@@ -167,6 +182,40 @@ describe("belief", () => {
       near(state.until, reply === 7 ? now() - 300 + 9898 : before);
     }
   });
+
+  test("a renewal that is refused for good comes again at the next third of the lease, another one sooner", async () => {
+    for (const [reply, pause] of [[code("NOPERM"), 10_000], [code("LOADING"), 1000], [NONE, 1000]]) {
+      const registry = new Registry();
+      const state = new HoldState(requestOf({ lease: 30_000 }), [{ key: "k", token: 7 }], now(), Infinity);
+      registry.add(state);
+      await sleep(10_000);
+      const [[renewal]] = registry.due(new Replicas(0, 1), () => "");
+      renewal.apply([reply]);
+      near(state.renewAt, now() + pause);
+      const again = () => registry.due(new Replicas(0, 1), () => "")[0].length;
+      await sleep(pause - 1001);
+      assert.equal(again(), 0);
+      await sleep(1001);
+      assert.equal(again(), 1);
+    }
+  });
+
+  test("what has arrived is read before a timer calls a hold expired", async () => {
+    for (const isAnswered of [false, true]) {
+      const registry = new Registry();
+      const state = new HoldState(requestOf({ lease: 300 }), [{ key: "k", token: 7 }], now(), Infinity);
+      registry.add(state);
+      await sleep(200);
+      const [[renewal]] = registry.due(new Replicas(0, 1), () => "");
+      assert(renewal.batch.isUrgent);
+      await sleep(200); // a computation
+      registry.due(new Replicas(0, 1), () => "");
+      if (isAnswered) renewal.apply([7]);
+      await sleep(isAnswered ? 300 : 0); // another one, before the timer's judgement
+      await new Promise((done) => afterReads(done));
+      assert.equal(state.reason(-Infinity), isAnswered ? undefined : "expired");
+    }
+  });
 });
 
 describe("an acquire", () => {
@@ -192,6 +241,36 @@ describe("an acquire", () => {
       assert(late instanceof NotAcquired && late.cause.code === name, String(late));
     });
   }
+
+  test("codes that pass do not end a wait, however long they come; no reply does", async () => {
+    for (const name of PASSING) {
+      const io = ioOf([...Array.from({ length: 40 }, () => code(name)), 7]);
+      const began = now();
+      assert.equal((await acquired(io, requestOf(), { retryFor: 2000 })).grants[0].token, 7);
+      assert(now() - began > 10_000);
+    }
+    assert((await acquired(ioOf([NONE]), requestOf(), { retryFor: 2000 })) instanceof Unavailable);
+  });
+
+  test("a timeout bounds each request", async () => {
+    const silent = async (batch) => (await sleep(batch.within), NONE);
+    for (const [limit, replies] of [[300, [silent]], [300, [NONE, silent]], [300, [null, silent]], [40, [silent]]]) {
+      const began = now();
+      const error = await acquired(ioOf(replies), requestOf(), { limit });
+      assert(error instanceof NotAcquired, String(error));
+      assert(now() - began >= limit && now() - began <= limit + 100, `${now() - began} ms of ${limit}`);
+    }
+  });
+
+  test("several locks are asked for without waiting at first", async () => {
+    const target = new Target("DLOCK", ["a", "b"], "all");
+    const io = ioOf([NONE, null, [7, 8]]);
+    await acquired(io, requestOf({ target }));
+    assert.deepEqual(io.sent.map(({ block }) => block > 0), [false, true, true]);
+    const once = ioOf([[7, 8]]);
+    await acquired(once, requestOf({ target }));
+    assert.deepEqual(once.sent.map(({ block, commands: [copy] }) => [block, copy.includes("BLOCK")]), [[0, false]]);
+  });
 
   test("a spent request is given up, and begins again with a new id", async () => {
     const io = ioOf([NONE, code("SPENT"), 7]);
@@ -299,6 +378,15 @@ describe("a release", () => {
     }
   });
 
+  test("says DONE only of a hold that was certain when its work ended", async () => {
+    for (const [ago, isCertain] of [[50, true], [200, false]]) {
+      const state = new HoldState(requestOf({ lease: 100 }), [{ key: "k", token: 7 }], now() - ago, Infinity);
+      const io = ioOf([0]);
+      await release(io, state, settingsOf(), true).catch(() => {});
+      assert.equal(io.sent[0].commands[0].includes("DONE"), isCertain);
+    }
+  });
+
   test("without an answer is unknown, and goes on in the background", async () => {
     const [error, io] = await outcome(held(), [NONE], { retryFor: 80 });
     assert(error instanceof ReleaseUnknown && /cut/.test(error.message), String(error));
@@ -335,16 +423,45 @@ test("final codes end a command, all others do not", async () => {
   }
 });
 
+for (const [count, left, age, passed, isConfirmed] of [[1, 0, 0, 50, true], [0, 0, 0, 50, false],
+  [1, 900, 100, 50, true], [1, 900, 50, 50, true], [1, 900, 49, 50, false], [2, 900, 0, 0.5, false],
+  [0, 900, 100, 50, false]]) {
+  test(`docs/failover.md, rule 5: ${count} replicas, ${left} ms left, ${age} ms old after ${passed}`, async () => {
+    const state = new HoldState(requestOf(), [{ key: "k", token: 7 }], now(), Infinity);
+    const before = state.until;
+    await sleep(100);
+    const renewal = new RenewalBatch([state], new Replicas(1, 500));
+    await sleep(passed);
+    renewal.apply([7, count, info(left, age)]);
+    near(state.until, isConfirmed ? now() - passed + 9898 : before);
+  });
+}
+
+test("replicas have a sixth of the lease of the lock, and the server a quarantine of at least that", async () => {
+  const replicas = new Replicas(1, 1000);
+  const wait = (lease) => replicas.requests(lease)[0][2];
+  assert.deepEqual([wait(600), wait(3000), wait(60_000)], [100, 500, 1000]);
+  const grant = (replies, lease) => acquire(ioOf([[7, 1, info(0), ...replies]]), requestOf({ lease }), 0,
+    { queue: 10_000, retryFor: 1000, replicas }, Infinity).catch((error) => error);
+  const refused = await grant([quarantine(2000)], 2001);
+  assert(refused instanceof Refused && /quarantine/.test(refused.message), String(refused));
+  assert.equal((await grant([quarantine(3000)], 3000)).grants[0].token, 7);
+  assert.equal(replicas.requests(3000).length, 2); // it is known
+  assert.equal(replicas.requests(3001).length, 3);
+  assert.equal((await grant([code("NOPERM")], 30_000)).grants[0].token, 7); // it is not told
+});
+
 for (const [acknowledged, left, isGranted] of [[1, 0, true], [2, 0, true], [0, 0, false], [null, 0, false],
   [code("ERR"), 0, false], [0, 700, false], [1, 700, false]]) {
   test(`docs/failover.md, rule 4: ${acknowledged} replicas, quarantine of ${left} ms`, async () => {
     for (const isMessage of [false, true]) {
-      const confirmed = [7, acknowledged, info(left)];
-      const io = ioOf([...(isMessage ? [[null, 1, info(0)]] : []), confirmed, [9, 1, info(0)]],
+      const more = (time) => [info(time, 1000), quarantine(10_000)];
+      const confirmed = [7, acknowledged, ...more(left)];
+      const io = ioOf([...(isMessage ? [[null, 1, ...more(0)]] : []), confirmed, [9, 1, ...more(0)]],
         { messages: isMessage ? [[0, "granted"]] : [] });
       const state = await acquired(io, requestOf(), { replicas: 1 });
       for (const batch of io.sent) {
-        assert.deepEqual(batch.toSend().slice(1), [["WAIT", 1, 500], ["INFO", "dlock_keys"]]);
+        assert.deepEqual(batch.toSend().slice(1, 3), [["WAIT", 1, 500], ["INFO", "dlock_keys"]]);
       }
       assert.equal(state.grants[0].token, isGranted ? 7 : 9);
       assert.deepEqual(verbs(io), ["ACQUIRE", ...(isMessage ? ["RENEW"] : []), ...(isGranted ? [] : ["ACQUIRE"])]);
@@ -354,6 +471,27 @@ for (const [acknowledged, left, isGranted] of [[1, 0, true], [2, 0, true], [0, 0
     }
   });
 }
+
+test("an id comes from the kernel when it is needed", () => {
+  const { closeSync, openSync, readSync } = fs;
+  const files = [];
+  try {
+    fs.openSync = (name) => files.push(name);
+    fs.readSync = (file, bytes) => bytes.fill(7).length;
+    fs.closeSync = () => {};
+    syncBuiltinESMExports();
+    assert.equal(newId(), "07".repeat(16));
+    assert.deepEqual(files, ["/dev/urandom"]);
+    fs.openSync = () => {
+      throw new Error("there is none"); // Windows
+    };
+    syncBuiltinESMExports();
+    assert.notEqual(newId(), newId());
+  } finally {
+    Object.assign(fs, { openSync, readSync, closeSync });
+    syncBuiltinESMExports();
+  }
+});
 
 test("work runs at most once in a time, and once more at its end", async () => {
   let count = 0;
@@ -407,7 +545,8 @@ test("messages, and what is none", () => {
 test("error replies are told from errors of connections", () => {
   for (const [text, code] of [["OOM command not allowed", "OOM"], ["READONLY You can't write", "READONLY"],
     ["ERR unknown command 'x'", "ERR"], ["NOTHELD a does not hold b", "NOTHELD"], ["MOVED 1 h:1", "MOVED"],
-    ["EXECABORT Transaction discarded", "EXECABORT"], ["WRONGPASS invalid", "WRONGPASS"]]) {
+    ["EXECABORT Transaction discarded", "EXECABORT"], ["ERR PX must be an integer", "ERR"],
+    ["NEW_CODE2 text", "NEW_CODE2"], ["WRONGPASS invalid", "WRONGPASS"]]) {
     assert.equal(fromLibrary(new Error(text)).code, code);
   }
   for (const text of ["connect ECONNREFUSED 127.0.0.1:1", "Connection is closed.", "Socket closed unexpectedly",

@@ -109,8 +109,9 @@ async function using_(locks, work) {
 }
 
 async function startGroup() {
-  const primary = await ownServer(["--appendonly", "no"]);
-  const replica = await ownServer(["--appendonly", "no", "--replicaof", "127.0.0.1", `${primary.port}`]);
+  const options = ["--appendonly", "no", "--dlock.restart-quarantine-ms", "10000"];
+  const primary = await ownServer(options);
+  const replica = await ownServer([...options, "--replicaof", "127.0.0.1", `${primary.port}`]);
   await until(async () => (await replica.ask("INFO", "replication")).includes("master_link_status:up"), 20_000);
   const folder = mkdtempSync(join(tmpdir(), "dlock-node-"));
   const file = join(folder, "sentinel.conf");

@@ -202,8 +202,11 @@ for (const kind of KINDS) {
       const [locks, key] = [await make(kind, { port: proxy.port, queue: 60_000 }), newKey()];
       const before = await (await make(kind)).acquire(key);
       const waiting = locks.acquire(key);
-      await until(async () => (await (await server()).waiters(key)) === 1);
+      const one = await server();
+      await until(async () => (await one.waiters(key)) === 1);
       // A subscription that comes up makes the wait ask once more.
+      const [channel] = /dlock:notify:\w+/.exec(proxy.requests);
+      await until(async () => Number((await one.ask("PUBSUB", "NUMSUB", channel))[1]) === 1);
       do {
         proxy.requests = "";
         await sleep(200);
