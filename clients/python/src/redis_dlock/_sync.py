@@ -43,6 +43,8 @@ class _Server:
 
     def run(self, batch: Batch) -> list[Any]:
         commands, connection, outer, replies, rest = batch.to_send(), None, sys.exc_info()[1], list[Any](), b""
+        if len(self._all) >= self._pool.max_connections and not self._idle:
+            raise Disconnected(f"all {self._pool.max_connections} connections are in use")
         try:
             connection = self._get()
             socket, limit = connection._sock, self._limit() + batch.block
@@ -82,8 +84,6 @@ class _Server:
             except failures():
                 pass
             self._close(connection)
-        if len(self._all) >= self._pool.max_connections:
-            raise Disconnected(f"all {self._pool.max_connections} connections are in use")
         connection = new_connection(self._pool, self._limit())
         self._all.add(connection)
         try:
