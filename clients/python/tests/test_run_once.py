@@ -54,7 +54,7 @@ async def test_a_lost_run_does_not_count(make, server, key):
     assert once.ran and once.value == 7 and runs == ["done"]
 
 
-async def test_a_run_whose_mineis_lost_in_its_last_step(make, server, key):
+async def test_a_run_whose_hold_is_lost_in_its_last_step(make, server, key):
     """The error is LockLost, and no CancelledError reaches a task that nobody cancelled."""
     api = make()
     for _ in range(3):
