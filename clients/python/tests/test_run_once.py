@@ -25,7 +25,7 @@ def run_once(api, key, work, **options):
 
 
 @pytest.mark.parametrize("reason", ["broken", "expired", None])
-def test_a_release_says_done_only_if_the_mineis_certain(clock, reason):
+def test_a_release_says_done_only_if_the_hold_is_certain(clock, reason):
     state = hold(clock)
     if reason == "expired":
         clock.now += 9.9
