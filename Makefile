@@ -122,7 +122,7 @@ models: ## Look at more histories of the core (HISTORIES=1000000 FIRST=1), and a
 	DLOCK_LATE=1 $(CARGO) test --package dlock-models -- --nocapture
 
 traps: test-deps ## Put each mistake into the naive client: a scene of the conformance kit has to fail
-	$(CARGO) run --package dlock-conformance --bin dlock-conformance -- --traps -- python3 clients/conformance/naive.py
+	$(CARGO) run --package dlock-conformance --bin dlock-conformance -- --traps -- python3 clients/conformance/traps.py
 
 steps: ## Drive the core beside an earlier one, with the same histories (HISTORIES=1000000 FIRST=1)
 	DLOCK_RUNS=$(or $(HISTORIES),1000000) DLOCK_FIRST=$(or $(FIRST),1) \

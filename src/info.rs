@@ -39,8 +39,9 @@ pub fn write(to: &mut InfoWriter, crash: bool) {
             to.number(c"armed_deadlines", armed as u64);
             to.number(c"last_token", machine.tables().tokens.last());
             to.number(c"requests_remembered", machine.tables().spent.len() as u64);
-            let left = machine.tables().regime.quarantine_left(shell::now().mono);
-            to.number(c"quarantine_left_ms", left);
+            let (regime, mono) = (&machine.tables().regime, shell::now().mono);
+            to.number(c"quarantine_left_ms", regime.quarantine_left(mono));
+            to.number(c"quarantine_age_ms", regime.quarantine_age(mono));
             to.number(c"record_level", machine.tables().level.number().into());
             let refused = machine.tables().regime.divergence.total();
             to.number(c"records_refused", refused.total());
@@ -53,7 +54,7 @@ pub fn write(to: &mut InfoWriter, crash: bool) {
             to.number(c"longest_queue", machine.tables().waits.longest() as u64);
             to.number(c"parked_clients", parked);
             to.number(c"connections_watched", machine.tables().connections.len() as u64);
-            to.number(c"grants_in_flight", machine.tables().in_flight.len() as u64);
+            to.number(c"grants_in_flight", machine.tables().in_flight() as u64);
             to.number(c"notices_pending", noted);
             let (unchecked, lag_ms) = machine.tables().deadlocks_unchecked(shell::now().mono);
             to.number(c"deadlock_unchecked", unchecked);

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""A small client of dlock with its driver: correct as it is, and wrong in one way with `--trap NAME`.
+"""A small client of dlock with its driver.
 
 It needs nothing but Python's standard library. `Task.acquire` and what it calls are the pseudocode of docs/protocol.md,
-over RESP2: one connection for requests, one for messages, both shared by all tasks. `dlock-conformance --traps` shows
-that the kit notices each mistake.
+over RESP2: one connection for requests, one for messages, both shared by all tasks. traps.py makes it wrong in one way.
 """
 
 import collections
@@ -16,18 +15,6 @@ import time
 import uuid
 from urllib.parse import urlparse
 
-TRAPS = """adopts-without-asking believes-forever bind-is-not-counted block-longer-than-timeout connect-error-is-final
-error-is-loss expired-is-lost fork-shares gives-up-by-another-id gives-up-by-owner gives-up-once inner-inherits-bind
-late-reply-is-used lease-after-reply list-of-passing-codes loss-by-token message-counts-from-arrival messages-only
-monotonic-lease new-owner-per-copy new-reqid-per-copy no-giving-up no-renewal no-reqid one-renewal-only one-reqid polls
-release-by-del release-is-always-fine release-no-reqid release-without-token renew-without-bind renew-without-token
-renews-at-each-message repeated-loss-is-unknown shared-owner silent-reacquire spent-is-held spent-is-over
-spent-is-the-end stop-on-notheld-ignored stopped-passes told-loss-is-taken-back trust-messages unknown-is-lost
-unknown-is-released waits-with-the-full-lease wall-clock-lease work-goes-on""".split()
-TRAP = sys.argv[2] if sys.argv[1:2] == ["--trap"] else None
-if TRAP is not None and TRAP not in TRAPS:
-    sys.exit(f"no trap {TRAP}; there are: {' '.join(TRAPS)}")
-
 FINAL = """SPENT NOTHELD LOST UNKNOWN REENTRY REPLACED DEADLOCK LIMIT DIVERGED STOPPED BROKEN STALE WRONGTYPE NOPERM
 NOAUTH WRONGPASS CROSSSLOT ERR""".split()
 AWAY = ["READONLY", "MOVING", "MASTERDOWN"]  # ask where the primary is now
@@ -37,9 +24,7 @@ FAMILIES = {"lock": "DLOCK", "fair": "DFAIR", "read": "DRW", "write": "DRW", "se
 
 def now():
     """Seconds of a clock that goes on while the machine sleeps, and that no one sets."""
-    if TRAP == "wall-clock-lease":
-        return time.time()
-    return time.clock_gettime(time.CLOCK_MONOTONIC if TRAP == "monotonic-lease" else time.CLOCK_BOOTTIME)
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def new_id():
@@ -76,10 +61,7 @@ def code(reply):
 
 def passes(reply):
     """Whether the same request is to be sent again later."""
-    if TRAP == "list-of-passing-codes" and isinstance(reply, Refusal):
-        return code(reply) in ["LOADING", "READONLY", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "MOVING", "QUARANTINE"]
-    is_final = code(reply) in FINAL and not (TRAP == "stopped-passes" and code(reply) == "STOPPED")
-    return isinstance(reply, Lost) or isinstance(reply, Refusal) and not is_final
+    return isinstance(reply, Lost) or isinstance(reply, Refusal) and code(reply) not in FINAL
 
 
 class Connection:
@@ -165,7 +147,7 @@ class Client:
         times = {"lease": 30000, "queue": 10000, "response-timeout": 3000, "retry-for": 10000, **options}
         self.lease, self.queue, self.timeout, self.retry_for = (int(times[name]) / 1000 for name in
                                                                 ("lease", "queue", "response-timeout", "retry-for"))
-        self.owner, self.reqid, self.channel = new_id(), new_id(), f"dlock:notify:{new_id()}"
+        self.channel = f"dlock:notify:{new_id()}"
         self.tasks, self.links, self.opening, self.flushed = [], [], threading.Lock(), 0
         self.call("PING")
 
@@ -194,7 +176,7 @@ class Client:
         except OSError as error:
             raise Lost(str(error)) from error
         except Refusal as error:
-            if code(error) in ("NOPERM", "NOAUTH", "WRONGPASS") or TRAP == "connect-error-is-final":
+            if code(error) in ("NOPERM", "NOAUTH", "WRONGPASS"):
                 raise
             raise Lost(str(error)) from error
 
@@ -212,8 +194,7 @@ class Client:
         """Then each wait sends its copy, and each hold a RENEW: the first of them opens the next connection."""
         for link in self.links:
             link.close()
-        if TRAP != "messages-only":
-            self.wake()
+        self.wake()
 
     def wake(self):
         for task in list(self.tasks):
@@ -230,11 +211,9 @@ class Client:
 
     def repeat(self, words, limit):
         """Sends the request until its reply does not pass, or the time is over."""
-        end, copies = now() + limit, 0
+        end = now() + limit
         while True:
-            reply, copies = self.call(*words), copies + 1
-            if TRAP == "repeated-loss-is-unknown" and copies > 1 and code(reply) == "LOST":
-                return Lost("copies")
+            reply = self.call(*words)
             if not passes(reply) or now() > end:
                 return reply
             time.sleep(0.05)
@@ -243,9 +222,6 @@ class Client:
         """A hint, but for a grant that carries the id of a request."""
         event, *rest = text.encode().split(b" ", 4)
         if event == b"flushed":
-            is_lost = TRAP == "trust-messages"
-            for task in [task for task in self.tasks if is_lost and task.state == "held"]:
-                task.lose()
             if now() > self.flushed + 1:
                 self.flushed = now()
                 self.wake()
@@ -254,12 +230,10 @@ class Client:
         length, rest = rest[owner_length + 1:].split(b" ", 1)
         reqid, event = rest[:int(length)].decode(), event.decode()
         for task in list(self.tasks):
-            if task.state == "waiting" and (task.id == reqid or TRAP == "trust-messages"):
-                task.event = (event, token, now())
+            if task.state == "waiting" and task.id == reqid:
+                task.event = (event, token)
                 task.woken.set()
             elif task.state == "held" and token in map(str, task.tokens.values()):
-                if TRAP == "trust-messages":
-                    task.lose()
                 task.woken.set()
 
 
@@ -269,21 +243,15 @@ class Task:
     def __init__(self, name, client, mode, keys, options):
         self.name, self.client, self.mode, self.keys = name, client, mode, keys.split(",")
         self.family, self.is_blocking = FAMILIES[mode], mode in ("multi", "any")
-        self.owner = options.get("owner", client.owner if TRAP == "shared-owner" else new_id())
+        self.owner = options.get("owner", new_id())
         self.is_fixed = "fixed" in options
         self.lease = int(options["fixed"]) / 1000 if self.is_fixed else client.lease
         self.bind, self.limit = (int(options[name]) if name in options else None for name in ("bind", "limit"))
-        self.is_counted = TRAP != "bind-is-not-counted"
-        outer = next((task for task in client.tasks if task.owner == self.owner and task.bind), None)
-        if TRAP == "inner-inherits-bind" and outer is not None:
-            self.bind, self.is_counted = outer.bind, False
         self.max_hold = int(options["max-hold"]) / 1000 if "max-hold" in options else None
         self.end = now() + int(options["wait"]) / 1000 if "wait" in options else None
         self.work = int(options["work"]) / 1000 if "work" in options else None
         self.is_try, self.is_answered = options.get("wait") == "0", False
         self.px = self.lease if self.is_fixed or self.is_try else min(self.lease, client.queue)
-        if TRAP == "waits-with-the-full-lease":
-            self.px = self.lease
         self.state, self.tokens, self.until, self.pid = "waiting", {}, 0, os.getpid()
         self.lock, self.woken, self.own, self.asked, self.start = threading.RLock(), threading.Event(), None, 0, now()
         self.begin()
@@ -318,24 +286,21 @@ class Task:
             self.woken.clear()
             reply = self.ask(left)
             if self.state != "waiting":
-                return self.late(reply)
+                return  # it was given up: its reply means nothing
             self.is_answered = not isinstance(reply, Lost)
             if self.is_answered:
                 answered = now()
             if passes(reply):
                 if left == 0:
                     raise NotAcquired
-                if now() > answered + self.client.retry_for or TRAP == "block-longer-than-timeout":
+                if now() > answered + self.client.retry_for:
                     raise reply
                 time.sleep(0.05)
                 continue
-            if code(reply) == "SPENT" and TRAP not in ("spent-is-held", "spent-is-the-end"):
-                if TRAP != "spent-is-over":
-                    self.give_up()
+            if code(reply) == "SPENT":
+                self.give_up()
                 self.begin()
                 continue
-            if code(reply) == "SPENT" and TRAP == "spent-is-held":
-                reply, sent = 0, now()
             if isinstance(reply, Refusal):
                 raise reply
             if reply is None:
@@ -343,18 +308,16 @@ class Task:
                     raise NotAcquired
                 if not self.is_blocking:
                     self.sleep(left)
-                event, token, at = self.event or (None, None, None)
+                event, token = self.event or (None, None)
                 self.event = None
-                if event == "replaced" or event == "deadlock" and TRAP == "trust-messages":
-                    raise Refusal(event.upper())
-                if event != "granted" or TRAP == "messages-only":
+                if event == "replaced":
+                    raise Refusal("REPLACED")
+                if event != "granted":
                     continue                                                    # the next copy asks
-                reply, sent = token, at if TRAP == "message-counts-from-arrival" else self.first
-            if TRAP == "lease-after-reply":
-                sent = now()
+                reply, sent = token, self.first
             self.tokens = self.named(reply)
-            self.until, is_short = sent + self.span(self.px), now() > sent + self.span(self.px) / 2
-            if is_short and TRAP not in ("message-counts-from-arrival", "lease-after-reply") and not self.renew():
+            self.until = sent + self.span(self.px)
+            if now() > sent + self.span(self.px) / 2 and not self.renew():
                 self.give_up()
                 self.begin()
                 continue
@@ -374,44 +337,27 @@ class Task:
 
     def sleep(self, left):
         """Until a message, a new connection, or half of QUEUE."""
-        if TRAP == "polls":
-            time.sleep(0.05)
-        elif TRAP == "messages-only":
-            while self.event is None and self.state == "waiting":
-                self.woken.wait(0.1)
-        elif self.event is None:
+        if self.event is None:
             self.woken.wait(min(self.client.queue / 2, left))
 
     def acquire_words(self, left):
-        owner = new_id() if TRAP == "new-owner-per-copy" else self.owner
-        if TRAP == "new-reqid-per-copy":
-            self.id = new_id()
-        if TRAP == "one-reqid":
-            self.id = self.client.reqid
-        words = [f"{self.family}.ACQUIRE", *self.keys, owner]
+        words = [f"{self.family}.ACQUIRE", *self.keys, self.owner]
         if self.is_blocking:
-            words = [f"DLOCK.{'M' if self.mode == 'multi' else 'ANY'}ACQUIRE", len(self.keys), *self.keys, owner]
+            words = [f"DLOCK.{'M' if self.mode == 'multi' else 'ANY'}ACQUIRE", len(self.keys), *self.keys, self.owner]
         words += [self.mode.upper()] if self.family == "DRW" else ["LIMIT", self.limit] if self.limit else []
         words += ["PX", self.millis(self.px), "NOTIFY", self.client.channel]
         words += ["BIND", self.bind] if self.bind else []
-        if left > 0 and TRAP != "polls":
-            if TRAP == "block-longer-than-timeout":
-                words += ["BLOCK", 60000]
-            elif self.is_blocking:
-                words += ["BLOCK", self.millis(min(left, self.client.timeout / 2))]
-            words += [] if self.is_blocking else ["QUEUE", self.millis(self.client.queue)]
-        return words if TRAP == "no-reqid" else [*words, "REQID", self.id]
+        if left > 0 and self.is_blocking:
+            words += ["BLOCK", self.millis(min(left, self.client.timeout / 2))]
+        elif left > 0:
+            words += ["QUEUE", self.millis(self.client.queue)]
+        return [*words, "REQID", self.id]
 
     def named(self, reply):
         """The tokens, or the permit id, by key."""
         if self.mode == "any":
             return {reply[0]: reply[1]}
         return dict(zip(self.keys, reply if self.mode == "multi" else [reply]))
-
-    def late(self, reply):
-        """A reply to a request that was given up means nothing."""
-        if TRAP == "late-reply-is-used" and reply is not None and not isinstance(reply, Exception):
-            say(self.name, "granted", reply)
 
     def hold(self):
         with self.lock:
@@ -440,17 +386,7 @@ class Task:
 
     def give_up(self):
         """Until it is answered, or nothing of the request can be left."""
-        words = self.release_words()
-        if TRAP == "no-giving-up":
-            return
-        if TRAP == "gives-up-by-another-id":
-            words[-1] = new_id()
-        if TRAP == "gives-up-by-owner":
-            words = [*words[:-2], "ALL"]
-        if TRAP == "gives-up-once":
-            in_background(self.client.call, *words)
-        else:
-            in_background(self.client.repeat, words, self.client.queue + self.px)
+        in_background(self.client.repeat, self.release_words(), self.client.queue + self.px)
 
     def release_words(self, *token):
         mode = [self.mode.upper()] if self.family == "DRW" else []
@@ -463,7 +399,7 @@ class Task:
 
     def span(self, lease):
         """For how long a request with this lease may be believed in."""
-        if self.bind is not None and self.is_counted:
+        if self.bind is not None:
             lease = min(lease, self.bind / 1000)
         return lease * 0.99 - 0.002
 
@@ -471,9 +407,7 @@ class Task:
         return max(1, int(seconds * 1000))
 
     def is_held(self):
-        if TRAP == "believes-forever":
-            return self.state == "held"
-        if self.pid != os.getpid() and TRAP != "fork-shares":
+        if self.pid != os.getpid():
             return False
         is_too_long = self.max_hold is not None and now() > self.start + self.max_hold
         return self.state == "held" and now() < self.until and not is_too_long
@@ -485,10 +419,6 @@ class Task:
             self.state = "lost"
         if self.work is None:
             say(self.name, "lost")
-        if TRAP == "loss-by-token":
-            for task in self.client.tasks:
-                if task.state == "held" and task.tokens == self.tokens:
-                    task.lose()
 
     def watch(self):
         while self.state == "held":
@@ -501,9 +431,9 @@ class Task:
         pause = self.span(self.px) / 3
         while self.is_held():
             if self.woken.wait(None if self.is_fixed else pause):
-                time.sleep(0 if TRAP == "renews-at-each-message" else max(0, self.asked + 0.1 - now()))
+                time.sleep(max(0, self.asked + 0.1 - now()))
                 self.woken.clear()
-            if not self.is_held() or TRAP == "no-renewal":
+            if not self.is_held():
                 continue
             third = self.span(self.lease) / 3
             pause = third if self.renew() is not None else min(third / 5, 1)
@@ -519,39 +449,29 @@ class Task:
             words = [f"{self.family}.RENEW", key, token if self.mode == "semaphore" else self.owner]
             words += [self.mode.upper()] if self.family == "DRW" else []
             words += ["PX", self.millis(asked)]
-            words += ["BIND", self.bind] if self.bind and TRAP != "renew-without-bind" else []
-            words += [] if self.mode == "semaphore" or TRAP == "renew-without-token" else ["TOKEN", token]
+            words += ["BIND", self.bind] if self.bind else []
+            words += [] if self.mode == "semaphore" else ["TOKEN", token]
             third = self.span(lease) / 3 if self.state == "held" else self.client.timeout
             timeout = min(self.client.timeout, max(0.02, third))  # time for another attempt
             reply = self.client.call(*words, timeout=timeout)
-            if code(reply) in ("NOTHELD", "WRONGTYPE") and TRAP != "stop-on-notheld-ignored":
-                if TRAP == "silent-reacquire":
-                    self.id = new_id()
-                    self.tokens = self.named(self.client.call(*self.acquire_words(0)))
-                    return True
+            if code(reply) in ("NOTHELD", "WRONGTYPE"):
                 self.lose()
-                return False
             if isinstance(reply, Exception):
-                if TRAP == "error-is-loss" and isinstance(reply, Refusal):
-                    self.lose()
-                if TRAP == "one-renewal-only" and isinstance(reply, Lost):
-                    self.lose()
                 return None if isinstance(reply, Lost) else False
-        self.until = max(self.until, (now() if TRAP == "lease-after-reply" else sent) + self.span(asked))
+        self.until = max(self.until, sent + self.span(asked))
         return True
 
     def adopt(self, token):
         """Takes over a hold that another process acquired."""
-        self.tokens, self.id = {self.keys[0]: token}, None
-        self.until = now() + self.span(self.lease) if TRAP == "adopts-without-asking" else 0
-        if self.until or self.renew():
+        self.tokens, self.id, self.until = {self.keys[0]: token}, None, 0
+        if self.renew():
             return self.hold()
         self.state = "over"
         say(self.name, "failed", "NOTHELD")
 
     def run(self):
         end = now() + self.work
-        while now() < end and (self.is_held() or TRAP == "work-goes-on"):
+        while now() < end and self.is_held():
             time.sleep(0.01)
         how = self.release_now()
         say(self.name, {"released": "finished", "was-lost": "lost"}.get(how, how))
@@ -561,30 +481,20 @@ class Task:
 
     def release_now(self):
         with self.lock:
-            was_held = self.is_held() or TRAP == "told-loss-is-taken-back"
+            was_held = self.is_held()
             self.state = "over"
         self.woken.set()
         token = [] if self.mode in ("semaphore", "multi") else ["TOKEN", *self.tokens.values()]
         words = self.release_words(*token)
         if self.id is None:
             words = [*words[:-2], "ALL"]
-        if TRAP == "release-no-reqid":
-            words = [words[0], words[1], *self.tokens.values()] if self.mode == "semaphore" else words[:-2]
-        if TRAP == "release-without-token":
-            words = words[:3]
-        if TRAP == "release-by-del":
-            words = ["DEL", *self.keys]
         return self.verdict(was_held, self.client.repeat(words, self.client.retry_for))
 
     def verdict(self, was_held, reply):
-        if TRAP == "release-is-always-fine":
-            return "released"
-        is_expired = code(reply) == "LOST" and str(reply).split(" ")[1] == "expired" and TRAP != "expired-is-lost"
+        is_expired = code(reply) == "LOST" and str(reply).split(" ")[1] == "expired"
         if not was_held or code(reply) == "LOST" and not is_expired:
             return "was-lost"
-        if isinstance(reply, int) or is_expired:
-            return "released"
-        return {"unknown-is-released": "released", "unknown-is-lost": "was-lost"}.get(TRAP, "unknown")
+        return "released" if isinstance(reply, int) or is_expired else "unknown"
 
 
 class Driver:

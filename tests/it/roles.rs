@@ -262,6 +262,10 @@ fn a_quarantine_begins_when_a_replica_comes_online() {
     wait_until("a replica that goes on where it was", || {
         server.info_number("dlock", "quarantine_left_ms") > 60_000
     });
+    let info = server.info("dlock");
+    let ms = |name: &str| info[name].parse::<u64>().unwrap();
+    let length = ms("quarantine_left_ms") + ms("quarantine_age_ms");
+    assert!((60_998..=61_002).contains(&length), "it began again: {info:?}");
     assert!(server.log().contains("Partial resynchronization request"), "{}", server.log());
     refused("a replica with a partial synchronization");
     server.cmd(&["DLOCK.RELEASE", "held", "a"]).int();

@@ -16,7 +16,7 @@ use dlock_testing::{Guarded, WallClock, wait_until};
 use crate::pattern::matches;
 
 /// Lines of the log that a failed scene shows.
-const SHOWN: usize = 40;
+const SHOWN: usize = 80;
 
 /// What the driver said about one subject (a task, a client), and was not asked about yet.
 #[derive(Debug, Default)]
@@ -32,16 +32,18 @@ struct Said {
 #[derive(Debug, Default)]
 struct State {
     said: BTreeMap<String, Said>,
-    log: Vec<String>,
+    log: Vec<Logged>,
     unsupported: Option<String>,
     ended: bool,
 }
+
+/// A line of the log: when, `<`, `>` or another mark, and the text.
+pub type Logged = (Instant, char, String);
 
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    start: Instant,
 }
 
 impl Shared {
@@ -50,8 +52,7 @@ impl Shared {
     }
 
     fn log(&self, mark: char, line: &str) {
-        let at = self.start.elapsed().as_secs_f64();
-        self.lock().log.push(format!("{at:8.3} {mark} {line}"));
+        self.lock().log.push((Instant::now(), mark, line.to_owned()));
     }
 
     fn hear(&self, line: &str) {
@@ -91,6 +92,7 @@ pub struct Driver {
     process: Guarded,
     input: PipeWriter,
     clock: WallClock,
+    start: Instant,
     shared: Arc<Shared>,
 }
 
@@ -107,7 +109,7 @@ impl Driver {
         let clock = WallClock::install(folder, &mut process);
         let process = Guarded::spawn(process).map_err(fail)?;
         let state = Mutex::default();
-        let shared = Arc::new(Shared { state, changed: Condvar::new(), start: Instant::now() });
+        let shared = Arc::new(Shared { state, changed: Condvar::new() });
         read(output, {
             let shared = shared.clone();
             move |line| {
@@ -123,7 +125,13 @@ impl Driver {
             let shared = shared.clone();
             move |line| line.into_iter().for_each(|line| shared.log('!', line))
         });
-        Ok(Driver { process, input, clock, shared })
+        Ok(Driver { process, input, clock, start: Instant::now(), shared })
+    }
+
+    /// Goes on with the log of an earlier process.
+    pub fn follow(self, earlier: &Driver) -> Driver {
+        self.shared.lock().log = std::mem::take(&mut earlier.shared.lock().log);
+        Driver { start: earlier.start, ..self }
     }
 
     /// Sends it one line.
@@ -244,10 +252,21 @@ impl Driver {
         self.clock.shift_boottime_nanos(boot_ms.saturating_mul(1_000_000));
     }
 
-    /// The last lines of the log.
-    pub fn log_tail(&self) -> String {
-        let log = &self.shared.lock().log;
-        log[log.len().saturating_sub(SHOWN)..].join("\n    ")
+    /// Whether the process has read a clock that the kit can move, since it was moved.
+    pub fn reads_clocks(&self) -> bool {
+        self.clock.was_read()
+    }
+
+    /// The last lines of the log, with what passed on the wire.
+    pub fn log_tail(&self, wire: Vec<Logged>) -> String {
+        let mut log = self.shared.lock().log.clone();
+        log.extend(wire);
+        log.sort_by_key(|(at, ..)| *at);
+        let shown = log[log.len().saturating_sub(SHOWN)..].iter().map(|(at, mark, text)| {
+            let at = at.saturating_duration_since(self.start).as_secs_f64();
+            format!("{at:8.3} {mark} {text}")
+        });
+        shown.collect::<Vec<_>>().join("\n    ")
     }
 }
 

@@ -1,12 +1,13 @@
-//! `dlock-conformance [--server NAME] [--scenes WORDS] [--jobs N] [--list | --traps] -- DRIVER [ARGUMENT …]`
+//! `dlock-conformance [options] -- DRIVER [ARGUMENT …]`
 
 use std::{
+    path::PathBuf,
     process::ExitCode,
     sync::atomic::{AtomicUsize, Ordering},
     time::Instant,
 };
 
-use dlock_conformance::{Job, Outcome, run_all, scenes};
+use dlock_conformance::{Job, Outcome, run_all, scenes, scenes_of};
 use dlock_testing::Binary;
 
 const USAGE: &str = "\
@@ -14,16 +15,18 @@ usage: dlock-conformance [options] -- DRIVER [ARGUMENT …]
 
 Runs the scenes of the conformance kit with the driver of a client.
 
-  --server NAME    another server, e.g. redis-8.2 (see scripts/servers)
+  --server NAME    another server: a path, or a name of scripts/servers, e.g. redis-8.2
+  --folder FOLDER  the scenes of the files *.txt in this folder, in place of those of the kit
   --scenes WORDS   only scenes whose name or file contains these words
   --jobs N         how many scenes run at a time (default 6)
-  --list           lists the scenes
+  --list           lists the scenes, with --traps those that catch each mistake
   --traps          each trap of the naive client has to fail its scenes: DRIVER is naive.py
   --verbose        shows scenes that are ok, too";
 
 #[derive(Default)]
 struct Options {
     server: Option<String>,
+    folder: Option<PathBuf>,
     words: String,
     jobs: Option<usize>,
     lists: bool,
@@ -38,6 +41,7 @@ fn options() -> Option<Options> {
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--server" => options.server = Some(arguments.next()?),
+            "--folder" => options.folder = Some(arguments.next()?.into()),
             "--scenes" => options.words = arguments.next()?,
             "--jobs" => options.jobs = Some(arguments.next()?.parse().ok().filter(|n| *n > 0)?),
             "--list" => options.lists = true,
@@ -55,7 +59,7 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    let mut all = match scenes() {
+    let mut all = match options.folder.as_deref().map_or_else(scenes, scenes_of) {
         Ok(scenes) => scenes,
         Err(error) => {
             eprintln!("{error}");
@@ -64,6 +68,18 @@ fn main() -> ExitCode {
     };
     let words = &options.words;
     all.retain(|scene| scene.name.contains(words) || scene.place.starts_with(words));
+    if options.lists && options.traps {
+        for line in include_str!("../traps.txt").lines() {
+            let Some((name, mistake)) = line.strip_prefix("trap ").and_then(|l| l.split_once(": "))
+            else {
+                continue;
+            };
+            let catch = all.iter().filter(|scene| scene.traps.iter().any(|trap| trap == name));
+            let scenes: Vec<&str> = catch.map(|scene| scene.name.as_str()).collect();
+            println!("{mistake} -> {}", scenes.join("; "));
+        }
+        return ExitCode::SUCCESS;
+    }
     if options.lists {
         for scene in &all {
             println!("{:16} {}", scene.place, scene.name);
@@ -87,7 +103,9 @@ fn main() -> ExitCode {
     }
     let (start, count) = (Instant::now(), jobs.len());
     let [bad, skipped] = [AtomicUsize::new(0), AtomicUsize::new(0)];
-    let binary = options.server.as_deref().map_or_else(Binary::default, Binary::named);
+    let binary = options.server.as_deref().map_or_else(Binary::default, |name| {
+        if name.contains('/') { Binary::at(name) } else { Binary::named(name) }
+    });
     run_all(jobs, &binary, options.jobs.unwrap_or(6), |driver, outcome: &Outcome| {
         let is_fine = outcome.is_ok() || outcome.is_skipped();
         let is_bad = if options.traps { !outcome.is_failed() } else { !is_fine };

@@ -18,12 +18,30 @@ use crate::{
     stage::{self, Halt},
 };
 
+/// The files of the kit's scenes.
+const FILES: [(&str, &str); 8] = [
+    ("families.txt", include_str!("../scenes/families.txt")),
+    ("grant.txt", include_str!("../scenes/grant.txt")),
+    ("loss.txt", include_str!("../scenes/loss.txt")),
+    ("process.txt", include_str!("../scenes/process.txt")),
+    ("renewal.txt", include_str!("../scenes/renewal.txt")),
+    ("requests.txt", include_str!("../scenes/requests.txt")),
+    ("servers.txt", include_str!("../scenes/servers.txt")),
+    ("waiting.txt", include_str!("../scenes/waiting.txt")),
+];
+
 /// All scenes of the kit.
 pub fn scenes() -> Result<Vec<Scene>, String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenes");
+    let files: Result<Vec<_>, _> = FILES.iter().map(|(name, text)| parse(name, text)).collect();
+    Ok(files?.concat())
+}
+
+/// The scenes of the files `*.txt` of a folder.
+pub fn scenes_of(folder: &Path) -> Result<Vec<Scene>, String> {
     let fail = |error: std::io::Error| format!("{}: {error}", folder.display());
-    let entries: Result<Vec<_>, _> = fs::read_dir(&folder).map_err(fail)?.collect();
+    let entries: Result<Vec<_>, _> = fs::read_dir(folder).map_err(fail)?.collect();
     let mut files: Vec<_> = entries.map_err(fail)?.iter().map(fs::DirEntry::path).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "txt"));
     files.sort();
     let mut scenes = Vec::new();
     for file in files {
@@ -69,7 +87,13 @@ impl Outcome {
                     Some((line, text)) => format!("{file}:{line}: {text}"),
                     None => format!("{place}: before the first step, or after the last one"),
                 };
-                format!("FAILED   {name} ({seconds:.1} s)\n    {step}\n    {why}\n    {log}")
+                let section = match self.scene.section.as_str() {
+                    "" => String::new(),
+                    section => format!("    docs/protocol.md, {section}\n"),
+                };
+                format!(
+                    "FAILED   {name} ({seconds:.1} s)\n{section}    {step}\n    {why}\n    {log}"
+                )
             }
         }
     }
@@ -114,8 +138,8 @@ fn next(queue: &Mutex<Vec<Job>>) -> Option<Job> {
     queue.lock().unwrap_or_else(PoisonError::into_inner).pop()
 }
 
-/// The harness stops a test by a panic.
-fn run_one(job: Job, binary: &Binary) -> Outcome {
+/// Runs one. The harness stops a test by a panic.
+pub fn run_one(job: Job, binary: &Binary) -> Outcome {
     let start = Instant::now();
     let run = || catch_unwind(AssertUnwindSafe(|| stage::run(&job.scene, binary, &job.driver)));
     let mut ran = run();

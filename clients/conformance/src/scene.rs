@@ -29,6 +29,8 @@ pub struct Scene {
     pub settings: Vec<String>,
     /// Mistakes of the naive client with which it fails.
     pub traps: Vec<String>,
+    /// The section of docs/protocol.md that it tests.
+    pub section: String,
     /// What happens.
     pub(crate) steps: Vec<Line>,
 }
@@ -98,10 +100,10 @@ pub(crate) enum Step {
     Forge { event: String, key: String, token: Option<String> },
     /// `resend command => pattern`.
     Resend { pattern: String, reply: String },
-    /// `requests pattern => count`.
-    Requests { pattern: String, count: Count },
-    /// `connections => count`.
-    Connections(Count),
+    /// `requests pattern => count`; `until requests`: again and again until it matches.
+    Requests { pattern: String, count: Count, is_polled: bool },
+    /// `connections => count`: open ones; `connections ever => count`: all since the start.
+    Connections { is_ever: bool, count: Count },
     /// `wait MS`.
     Wait(Duration),
     /// `mark name`.
@@ -158,6 +160,8 @@ pub(crate) enum Driver {
     Stop,
     Continue,
     Kill,
+    /// A new process.
+    Start,
     /// Its wall clock moves by seconds.
     Wallclock(i64),
     /// Its machine slept for that many milliseconds.
@@ -168,6 +172,7 @@ pub(crate) enum Driver {
 pub fn parse(file: &str, text: &str) -> Result<Vec<Scene>, String> {
     let mut scenes: Vec<Scene> = Vec::new();
     let mut loops: Vec<(usize, Way, Vec<Line>)> = Vec::new();
+    let mut of_file = String::new();
     for (number, line) in text.lines().enumerate().map(|(n, line)| (n + 1, line.trim())) {
         let fail = |what: &str| format!("{file}:{number}: {what}: {line}");
         if line.is_empty() || line.starts_with('#') {
@@ -183,8 +188,14 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<Scene>, String> {
                 world: World::default(),
                 settings: Vec::new(),
                 traps: Vec::new(),
+                section: of_file.clone(),
                 steps: Vec::new(),
             });
+            continue;
+        }
+        if let Some(name) = line.strip_prefix("section ") {
+            let section = scenes.last_mut().map_or(&mut of_file, |scene| &mut scene.section);
+            name.clone_into(section);
             continue;
         }
         let scene = scenes.last_mut().ok_or_else(|| fail("no scene before"))?;
@@ -321,11 +332,15 @@ fn step(line: &str, words: &[&str]) -> Option<Step> {
             let (pattern, reply) = split_pattern(&rest(1));
             Step::Resend { pattern, reply: reply? }
         }
-        ["requests", ..] => {
-            let (pattern, found) = split_pattern(&rest(1));
-            Step::Requests { pattern, count: count(&found?)? }
+        ["until", "requests", ..] | ["requests", ..] => {
+            let is_polled = words[0] == "until";
+            let (pattern, found) = split_pattern(&rest(1 + usize::from(is_polled)));
+            Step::Requests { pattern, count: count(&found?)?, is_polled }
         }
-        ["connections", "=>", found] => Step::Connections(count(found)?),
+        ["connections", "=>", found] => Step::Connections { is_ever: false, count: count(found)? },
+        ["connections", "ever", "=>", found] => {
+            Step::Connections { is_ever: true, count: count(found)? }
+        }
         ["wait", time] => Step::Wait(millis(time)?),
         ["mark", name] => Step::Mark((*name).to_owned()),
         ["proxy", words @ ..] => Step::Proxy(proxy(words)?),
@@ -342,6 +357,7 @@ fn step(line: &str, words: &[&str]) -> Option<Step> {
             ["stop"] => Driver::Stop,
             ["continue"] => Driver::Continue,
             ["kill"] => Driver::Kill,
+            ["start"] => Driver::Start,
             ["wallclock", seconds] => Driver::Wallclock(seconds.parse().ok()?),
             ["suspend", millis] => Driver::Suspend(millis.parse().ok()?),
             _ => return None,

@@ -6,6 +6,7 @@ use std::{
 };
 
 use dlock_testing::{Binary, Blocked, Proxy, Reply as _, Trigger, Way};
+use tempfile::TempDir;
 
 use crate::{
     driver::{Driver, Stop, after},
@@ -35,6 +36,8 @@ pub struct Halt {
 struct Stage {
     servers: Servers,
     driver: Driver,
+    command: Vec<String>,
+    folder: TempDir,
     posted: Option<Blocked>,
     fault: Option<Trigger>,
     /// Requests that the proxy saw.
@@ -58,6 +61,8 @@ pub fn run(scene: &Scene, binary: &Binary, command: &[String]) -> Result<(), Hal
     let mut stage = Stage {
         servers,
         driver,
+        command: command.to_vec(),
+        folder,
         posted: None,
         fault: None,
         requests: Vec::new(),
@@ -68,13 +73,27 @@ pub fn run(scene: &Scene, binary: &Binary, command: &[String]) -> Result<(), Hal
         cut: None,
     };
     stage.perform(&scene.steps)?;
-    stage.driver.finish().map_err(|why| stage.halt(None, why))
+    stage.finish().map_err(|why| stage.halt(None, why))
 }
 
 impl Stage {
     fn halt(&self, at: Option<&Line>, why: Stop) -> Halt {
         let at = at.map(|line| (line.number, self.filled(&line.text)));
-        Halt { at, why, log: self.driver.log_tail() }
+        let wire = self.servers.proxy().map(Proxy::wire).unwrap_or_default();
+        let wire = wire.into_iter().map(|frame| {
+            let mark = if frame.way == Way::ToServer { '→' } else { '←' };
+            (frame.at, mark, frame.to_string())
+        });
+        Halt { at, why, log: self.driver.log_tail(wire.collect()) }
+    }
+
+    fn finish(&self) -> Result<(), Stop> {
+        self.driver.finish()?;
+        if self.clocks == (0, 0) || self.driver.reads_clocks() {
+            return Ok(());
+        }
+        let what = "clock that the kit can move (a static binary?): its pass proves nothing";
+        Err(Stop::Unsupported(what.to_owned()))
     }
 
     fn perform(&mut self, steps: &[Line]) -> Result<(), Halt> {
@@ -123,17 +142,24 @@ impl Stage {
             Step::Honest { task, key, time } => self.honest(task, key, after(*time))?,
             Step::Forge { event, key, token } => self.forge(event, key, token.as_deref()),
             Step::Resend { pattern, reply } => self.resend(pattern, reply)?,
-            Step::Requests { pattern, count } => {
-                let pattern = self.filled(pattern);
-                let found = self.seen(&pattern).count();
-                if !count.admits(found) {
-                    return Err(format!("the client sent {found} requests `{pattern}`").into());
+            Step::Requests { pattern, count, is_polled } => {
+                let (pattern, end) = (self.filled(pattern), after(PATIENCE));
+                loop {
+                    let found = self.seen(&pattern).count();
+                    if count.admits(found) {
+                        break;
+                    }
+                    if !is_polled || Instant::now() > end {
+                        return Err(format!("the client sent {found} requests `{pattern}`").into());
+                    }
+                    self.driver.never("", "", after(PAUSE))?;
                 }
             }
-            Step::Connections(count) => {
-                let open = self.servers.proxy()?.open();
-                if !count.admits(open) {
-                    return Err(format!("the client has {open} connections").into());
+            Step::Connections { is_ever, count } => {
+                let proxy = self.servers.proxy()?;
+                let found = if *is_ever { proxy.accepted() } else { proxy.open() };
+                if !count.admits(found) {
+                    return Err(format!("the client has or had {found} connections").into());
                 }
             }
             Step::Wait(time) => self.driver.never("", "", after(*time))?,
@@ -247,6 +273,10 @@ impl Stage {
             scene::Driver::Stop => self.driver.stop(),
             scene::Driver::Continue => self.driver.go_on(),
             scene::Driver::Kill => self.driver.kill(),
+            scene::Driver::Start => {
+                let driver = Driver::start(&self.command, self.folder.path()).map_err(Stop::Kit)?;
+                self.driver = driver.follow(&self.driver);
+            }
             scene::Driver::Wallclock(seconds) => self.clocks.0 = seconds,
             scene::Driver::Suspend(time) => {
                 self.driver.tell("suspend")?;
@@ -255,7 +285,9 @@ impl Stage {
                 self.clocks.1 += time;
             }
         }
-        self.driver.move_clocks(self.clocks.0, self.clocks.1);
+        if matches!(what, scene::Driver::Wallclock(_) | scene::Driver::Suspend(_)) {
+            self.driver.move_clocks(self.clocks.0, self.clocks.1);
+        }
         Ok(())
     }
 

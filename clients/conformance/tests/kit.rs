@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-use dlock_conformance::{Job, World, parse, run_all, scenes};
+use dlock_conformance::{Job, Outcome, Scene, World, parse, run_all, run_one, scenes, scenes_of};
 use dlock_testing::Binary;
 
 #[test]
@@ -14,26 +14,40 @@ fn every_scene_is_understood_and_has_a_name_of_its_own() {
     assert_eq!(names.len(), scenes.len());
 }
 
+/// The traps of traps.txt.
+fn traps() -> BTreeSet<&'static str> {
+    let lines = include_str!("../traps.txt").lines().filter_map(|line| line.strip_prefix("trap "));
+    lines.filter_map(|line| Some(line.split_once(": ")?.0)).collect()
+}
+
 #[test]
 fn every_trap_fails_a_scene() {
-    let naive = include_str!("../naive.py");
-    let (_, list) = naive.split_once("TRAPS = \"\"\"").unwrap();
-    let traps: BTreeSet<&str> = list.split("\"\"\"").next().unwrap().split_whitespace().collect();
     let scenes = scenes().unwrap();
     let named: BTreeSet<&str> =
         scenes.iter().flat_map(|scene| &scene.traps).map(String::as_str).collect();
-    assert_eq!(named, traps);
+    assert_eq!(named, traps());
+}
+
+#[test]
+fn every_scene_names_a_section_of_the_page() {
+    let page = include_str!("../../../docs/protocol.md");
+    for scene in scenes().unwrap() {
+        let is_there =
+            page.lines().any(|line| line.trim_start_matches('#').trim() == scene.section);
+        assert!(is_there && !scene.section.is_empty(), "{}: {}", scene.name, scene.section);
+    }
 }
 
 #[test]
 fn a_scene_has_a_world_settings_and_traps() {
-    let text = "scene a name\n  # why\n  world cluster\n  setting dlock.claim-ms 500\n  trap no-reqid\n  > open A\n";
+    let text = "scene a name\n  # why\n  world cluster\n  setting dlock.claim-ms 500\n  trap no-reqid\n  section Leases\n  > open A\n";
     let scenes = parse("file", text).unwrap();
     let [scene] = scenes.as_slice() else { panic!("{scenes:?}") };
     assert_eq!((scene.name.as_str(), scene.place.as_str()), ("a name", "file:1"));
     assert_eq!(scene.world, World::Cluster);
     assert_eq!(scene.settings, ["dlock.claim-ms", "500"]);
     assert_eq!(scene.traps, ["no-reqid"]);
+    assert_eq!(scene.section, "Leases");
 }
 
 #[test]
@@ -89,18 +103,87 @@ fn every_scene_passes_with_the_rust_client() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-/// The kit notices a client that is wrong.
+/// The reference client, or with `--trap` one that is wrong.
+fn naive(trap: Option<&str>) -> Vec<String> {
+    let folder = env!("CARGO_MANIFEST_DIR");
+    match trap {
+        None => vec!["python3".to_owned(), format!("{folder}/naive.py")],
+        Some(trap) => {
+            ["python3", &format!("{folder}/traps.py"), "--trap", trap].map(str::to_owned).into()
+        }
+    }
+}
+
+fn run(scene: &Scene, driver: Vec<String>) -> Outcome {
+    run_one(Job { scene: scene.clone(), driver }, &Binary::default())
+}
+
+/// The kit notices a client that is wrong, and not one that is right: each trap with the first scene that names it.
 #[test]
-fn a_trap_of_the_naive_client_is_noticed() {
-    let naive = concat!(env!("CARGO_MANIFEST_DIR"), "/naive.py");
-    let name = "the reply to an acquire is lost";
-    for (trap, is_ok) in [(None, true), (Some("no-reqid"), false)] {
-        let mut driver = vec!["python3".to_owned(), naive.to_owned()];
-        driver
-            .extend(trap.into_iter().flat_map(|trap: &str| ["--trap".to_owned(), trap.to_owned()]));
-        let scene = scenes().unwrap().into_iter().find(|scene| scene.name == name).unwrap();
-        run_all(vec![Job { scene, driver }], &Binary::default(), 1, |_, outcome| {
-            assert_eq!(outcome.is_ok(), is_ok, "{trap:?}: {}", outcome.text());
-        });
+fn every_trap_is_caught_and_no_scene_fails_without_one() {
+    let mut left = traps();
+    let mut jobs = Vec::new();
+    for scene in scenes().unwrap() {
+        let count = jobs.len();
+        for trap in scene.traps.iter().filter(|trap| left.remove(trap.as_str())) {
+            jobs.push(Job { scene: scene.clone(), driver: naive(Some(trap)) });
+        }
+        if jobs.len() > count {
+            jobs.push(Job { scene, driver: naive(None) });
+        }
+    }
+    let wrong = Mutex::new(Vec::new());
+    run_all(jobs, &Binary::default(), 8, |driver, outcome| {
+        let is_trap = driver.iter().any(|word| word == "--trap");
+        let is_fine = outcome.is_ok() || outcome.is_skipped();
+        if if is_trap { !outcome.is_failed() } else { !is_fine } {
+            wrong.lock().unwrap().push(format!("{driver:?}: {}", outcome.text()));
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_scene_of_a_folder_that_fails_shows_the_wire_and_the_section() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "section Retries\nscene mine\n> open A\n< A opened\n\
+                > acquire h A lock k\n< h granted *\n< A closed within 1\n";
+    std::fs::write(folder.path().join("mine.txt"), text).unwrap();
+    std::fs::write(folder.path().join("notes.md"), "no scenes").unwrap();
+    let scenes = scenes_of(folder.path()).unwrap();
+    let [scene] = scenes.as_slice() else { panic!("{scenes:?}") };
+    let outcome = run(scene, naive(None));
+    let shown = outcome.text();
+    assert!(outcome.is_failed(), "{shown}");
+    for part in ["docs/protocol.md, Retries", "mine.txt:7", "→ [1] DLOCK.ACQUIRE k ", "← [1] :"]
+    {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+}
+
+#[test]
+fn a_pass_without_the_clock_of_the_kit_proves_nothing() {
+    let name = "the wall clock of the client goes ahead";
+    let scene = scenes().unwrap().into_iter().find(|scene| scene.name == name).unwrap();
+    assert!(run(&scene, naive(None)).is_ok());
+    // As in a static binary: without the library.
+    let mut driver = ["env", "-u", "LD_PRELOAD"].map(str::to_owned).to_vec();
+    driver.extend(naive(None));
+    let outcome = run(&scene, driver);
+    assert!(outcome.is_skipped() && outcome.text().contains("proves nothing"), "{outcome:?}");
+}
+
+#[test]
+fn a_driver_gets_the_url_of_its_world() {
+    for (world, scheme) in
+        [("single", "redis"), ("sentinel", "redis-sentinel"), ("cluster", "redis-cluster")]
+    {
+        let text =
+            format!("scene a\nworld {world}\n> open A\n< A opened *{scheme}://127.0.0.1:*\n");
+        let scene = parse("file", &text).unwrap().remove(0);
+        let driver = ["sh", "-c", "read line; echo A opened $line"].map(str::to_owned);
+        let outcome = run(&scene, driver.into());
+        assert!(outcome.is_ok(), "{}", outcome.text());
     }
 }

@@ -13,7 +13,7 @@ use redis::Cmd;
 use tokio::runtime::Handle;
 
 use crate::base::clock::{Moment, by_the_clock, sleep_until};
-use crate::base::error::Error;
+use crate::base::error::{Error, ErrorKind};
 use crate::base::lost::Lost;
 use crate::base::replicas::Replicas;
 use crate::registry::Core;
@@ -166,7 +166,12 @@ impl Hold {
             (None, None) => (RenewalReply::Accepted, Ok(())),
             (None, Some(replicas)) => {
                 match routes.confirm(self.key(), over.unwrap_or(0), replicas).await {
-                    Ok(_) => (RenewalReply::Accepted, Ok(())),
+                    Ok(found) if found.covers(sent) => (RenewalReply::Accepted, Ok(())),
+                    Ok(_) => {
+                        let text = "a replica came to the server since";
+                        let error = Error::new(ErrorKind::Quarantine, text.to_owned());
+                        (RenewalReply::Unconfirmed, Err(error.of_key(self.key())))
+                    }
                     Err(error) => (RenewalReply::Unconfirmed, Err(error.of_key(self.key()))),
                 }
             }

@@ -151,7 +151,7 @@ impl Tables {
     /// A replica of this primary is online at `mono`: a quarantine begins. The replica may come from another primary,
     /// where it has confirmed grants that this server does not know.
     pub(crate) fn replica_attached(&mut self, mono: Instant) {
-        self.regime.extend_quarantine(mono, self.settings.restart_quarantine_ms);
+        self.regime.begin_quarantine(mono, self.settings.restart_quarantine_ms);
     }
 
     /// The largest token that FENCE or RESTORE may bring at this wall clock, in microseconds. It is the last token, or

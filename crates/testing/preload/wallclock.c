@@ -3,13 +3,15 @@
  *
  * The offsets in nanoseconds are two native int64 at the start of the file that DLOCK_WALLCLOCK_FILE names. The file is
  * mapped, so a test that writes to it moves the clocks of the running process at once. CLOCK_MONOTONIC does not change:
- * after a suspend of the machine, CLOCK_BOOTTIME is ahead of it. /proc/uptime has the time of CLOCK_BOOTTIME.
+ * after a suspend of the machine, CLOCK_BOOTTIME is ahead of it. /proc/uptime has the time of CLOCK_BOOTTIME. A third
+ * int64 becomes 1 when the process reads a clock: a static binary, or one that reads its clocks itself, never sets it.
  *
  * The true time comes from the system call itself: looking up libc's function would allocate, and the allocator asks
  * for the time while it starts.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <linux/memfd.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -46,15 +48,16 @@ static struct timespec moved(struct timespec at, int64_t by) {
 
 __attribute__((constructor)) static void map_offset(void) {
     const char *path = getenv("DLOCK_WALLCLOCK_FILE");
-    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
     if (fd < 0) return;
-    void *map = mmap(NULL, 2 * sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
+    void *map = mmap(NULL, 3 * sizeof(int64_t), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (map != MAP_FAILED) offset_file = map;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *at) {
     if (syscall(SYS_clock_gettime, clock, at) != 0) return -1;
+    if (offset_file) atomic_store_explicit(offset_file + 2, 1, memory_order_relaxed);
     if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) *at = moved(*at, offset(0));
     if (clock == CLOCK_BOOTTIME) *at = moved(*at, offset(1));
     return 0;
@@ -80,7 +83,7 @@ time_t time(time_t *at) {
 static int open_uptime(void) {
     struct timespec now;
     if (clock_gettime(CLOCK_BOOTTIME, &now) != 0) return -1;
-    int fd = memfd_create("uptime", MFD_CLOEXEC);
+    int fd = (int)syscall(SYS_memfd_create, "uptime", MFD_CLOEXEC);
     if (fd < 0) return -1;
     if (dprintf(fd, "%lld.%02ld 0.00\n", (long long)now.tv_sec, now.tv_nsec / 10000000) < 0 ||
         lseek(fd, 0, SEEK_SET) != 0) {

@@ -61,7 +61,7 @@ pub use self::{
         Profile, cargo, of_commit as module_of_commit, other as other_module, path as module_path,
     },
     process::Guarded,
-    proxy::{Cut, Fault, Proxy, Seen, Traffic, Trigger, Way},
+    proxy::{Cut, Fault, Proxy, Seen, Traffic, Trigger, Way, wire::Wire},
     resp::{encode, frame_len},
     sentinel::{SentinelSetup, Sentinels},
     server::{Server, Setup},

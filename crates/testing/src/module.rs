@@ -19,7 +19,8 @@ pub enum Profile {
 }
 
 /// Path of the module: `$DLOCK_MODULE` (with a second level `$DLOCK_NEXT_LEVEL_MODULE`), else built by cargo, at most
-/// once per process and profile.
+/// once per process and profile. Without the checkout, as in the packed conformance kit, it is `libdlock.so` beside the
+/// program.
 pub fn path(profile: Profile) -> &'static Path {
     static DEV: OnceLock<PathBuf> = OnceLock::new();
     static NEXT_LEVEL: OnceLock<PathBuf> = OnceLock::new();
@@ -35,6 +36,10 @@ pub fn path(profile: Profile) -> &'static Path {
     cell.get_or_init(|| match env::var_os(variable).filter(|path| !path.is_empty()) {
         Some(path) => {
             PathBuf::from(path).canonicalize().unwrap_or_else(|error| panic!("{variable}: {error}"))
+        }
+        None if !Path::new(env!("CARGO_MANIFEST_DIR")).exists() => {
+            let program = env::current_exe().expect("a path of the program");
+            program.with_file_name("libdlock.so")
         }
         None => build("dlock", name, args),
     })

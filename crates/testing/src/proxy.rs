@@ -15,6 +15,7 @@
 
 mod frames;
 mod relay;
+pub mod wire;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -329,7 +330,7 @@ impl Proxy {
         self.shared.lock().traffic.iter().map(|traffic| traffic.round_trips).sum()
     }
 
-    /// Records every request from now on, for [`Proxy::seen`].
+    /// Records every request from now on, for [`Proxy::seen`], and every frame for [`Proxy::wire`].
     pub fn remember(&self) {
         self.shared.lock().seen.get_or_insert_default();
     }
@@ -385,6 +386,7 @@ struct State {
     rules: Vec<Rule>,
     traffic: Vec<Traffic>,
     seen: Option<Vec<Seen>>,
+    wire: Vec<wire::Wire>,
     swallows_messages: bool,
     hidden_word: Option<String>,
     turns: u64,

@@ -46,8 +46,8 @@ impl PendingAcquire {
             if let Some(mut grant) = self.granted(reply, sent)? {
                 if let Some(replicas) = replicas {
                     match replicas.check(confirmation) {
-                        Ok(Confirmed { in_quarantine: false }) => grant.is_confirmed = true,
-                        Ok(Confirmed { in_quarantine: true }) => {
+                        Ok(Confirmed { quarantine: None }) => grant.is_confirmed = true,
+                        Ok(Confirmed { quarantine: Some(_) }) => {
                             return Err(self.in_quarantine().await);
                         }
                         Err(error) => return Err(self.unconfirmed(error).await),

@@ -167,8 +167,8 @@ impl PendingAcquire {
         };
         if let Some(replicas) = self.replicas() {
             match routes.confirm(self.key(), reply.generation, replicas).await {
-                Ok(Confirmed { in_quarantine: false }) => {}
-                Ok(Confirmed { in_quarantine: true }) => return Err(self.in_quarantine().await),
+                Ok(Confirmed { quarantine: None }) => {}
+                Ok(Confirmed { quarantine: Some(_) }) => return Err(self.in_quarantine().await),
                 Err(error) if error.kind() == ErrorKind::Unavailable => {
                     return Err(self.unconfirmed(Error::spent()).await);
                 }

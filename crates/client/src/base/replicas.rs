@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use crate::base::clock::millis;
+use crate::base::clock::{Moment, millis};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::settings::Settings;
 
@@ -27,7 +27,16 @@ pub(crate) struct Replicas {
 /// The write is on enough replicas.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Confirmed {
-    pub(crate) in_quarantine: bool,
+    /// How long ago the quarantine of the server began, if it is in one.
+    pub(crate) quarantine: Option<Duration>,
+}
+
+impl Confirmed {
+    /// Whether this confirms a renewal that was sent then. Not if a replica came online since: WAIT may have counted it
+    /// on its old connection and on its new one.
+    pub(crate) fn covers(self, sent: Moment) -> bool {
+        self.quarantine.is_none_or(|age| age >= Moment::now().since(sent))
+    }
 }
 
 impl Replicas {
@@ -74,18 +83,18 @@ impl Replicas {
             replies.into_iter().map(|reply| reply.extract_error().map_err(Error::from_redis));
         let replicas = replies.next().transpose()?.map_or(0, |reply| acknowledged(&reply));
         let info = replies.next().transpose()?;
-        let in_quarantine = match info {
-            Some(info) if self.checks_quarantine => is_in_quarantine(&info)?,
-            _ => false,
+        let quarantine = match info {
+            Some(info) if self.checks_quarantine => quarantine(&info)?,
+            _ => None,
         };
-        Ok(Acknowledged { replicas, in_quarantine })
+        Ok(Acknowledged { replicas, quarantine })
     }
 
     /// The error `Replicas` if that is too few.
     pub(crate) fn enough(self, found: Acknowledged) -> Result<Confirmed, Error> {
         let (acknowledged, wanted) = (found.replicas, self.wanted);
         if acknowledged >= wanted {
-            return Ok(Confirmed { in_quarantine: found.in_quarantine });
+            return Ok(Confirmed { quarantine: found.quarantine });
         }
         let text = format!("{acknowledged} of {wanted} replicas have it in time");
         Err(Error::new(ErrorKind::Replicas { acknowledged, wanted }, text))
@@ -96,13 +105,16 @@ impl Replicas {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Acknowledged {
     replicas: u32,
-    in_quarantine: bool,
+    quarantine: Option<Duration>,
 }
 
-fn is_in_quarantine(info: &Value) -> Result<bool, Error> {
+/// How long ago the quarantine of the server began, if it is in one.
+fn quarantine(info: &Value) -> Result<Option<Duration>, Error> {
     let text: String = redis::from_redis_value_ref(info).map_err(|_| Error::protocol(info))?;
-    let left = text.lines().find_map(|line| line.strip_prefix("dlock_quarantine_left_ms:"));
-    left.map(|left| left.trim() != "0").ok_or_else(|| Error::protocol(info))
+    let field = |name| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    let left: u64 = field("dlock_quarantine_left_ms:").ok_or_else(|| Error::protocol(info))?;
+    let age = field("dlock_quarantine_age_ms:").map_or(Duration::ZERO, Duration::from_millis);
+    Ok((left > 0).then_some(age))
 }
 
 /// Number of replicas in the reply to WAIT or WAITAOF.

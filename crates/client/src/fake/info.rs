@@ -42,7 +42,7 @@ pub(super) fn text(state: &State, sections: &[&[u8]]) -> String {
         ("longest_queue", &waits.longest()),
         ("parked_clients", &blocked),
         ("connections_watched", &tables.connections.len()),
-        ("grants_in_flight", &tables.in_flight.len()),
+        ("grants_in_flight", &tables.in_flight()),
         // The fake tells the machine at once.
         ("notices_pending", &0),
         ("grants_at_once", &counters.grants_at_once),
@@ -61,8 +61,9 @@ pub(super) fn text(state: &State, sections: &[&[u8]]) -> String {
         ("refused_stale", &counters.refused_stale),
     ];
     section("dlock", "dlock_", &fields);
-    let quarantine = tables.regime.quarantine_left(state.now().mono);
-    section("dlock_keys", "dlock_", &[("quarantine_left_ms", &quarantine)]);
+    let (regime, mono) = (&tables.regime, state.now().mono);
+    let (left, age) = (regime.quarantine_left(mono), regime.quarantine_age(mono));
+    section("dlock_keys", "dlock_", &[("quarantine_left_ms", &left), ("quarantine_age_ms", &age)]);
     let is_asked = |asked: &&[u8]| [&b"dlock"[..], b"dlock_latency"].contains(asked);
     if sections.is_empty() || sections.iter().any(is_asked) {
         for (name, numbers) in tables.latency.lines() {

@@ -4,12 +4,11 @@ use crate::base::ids::WaiterId;
 use crate::base::key::Key;
 use crate::ports::turn::Turn;
 use crate::run::{enter, groups};
-use crate::step::Step;
 use crate::step::requests::{Asks, Call};
 use crate::step::take_back::Grant;
 use crate::tables::Tables;
 use crate::tables::pending::in_flight::Given;
-use crate::value::resource::{Body, Resource};
+use crate::value::resource::Body;
 
 /// The connection of a parked caller went away before its grant could be sent.
 ///
@@ -30,7 +29,10 @@ pub(crate) fn undelivered(tables: &mut Tables, turn: &mut Turn<'_>, waiter: Wait
         let _ = enter::on_key_alone(tables, turn, part.kind, key, 0, |step, resource| {
             match part.given {
                 Given::Taken(n) => {
-                    give_back(step, resource, n);
+                    if let Body::Semaphore(semaphore) = &mut resource.body {
+                        semaphore.taken -= n.min(semaphore.taken);
+                    }
+                    step.dirty |= n > 0;
                     if let Some(name) = Call::without_owner(request, Asks::Take(n)).name() {
                         step.forget_spent(name);
                     }
@@ -46,11 +48,4 @@ pub(crate) fn undelivered(tables: &mut Tables, turn: &mut Turn<'_>, waiter: Wait
         });
     }
     groups::grant_ready_groups(tables, turn);
-}
-
-/// Returns permits whose TAKE could not be answered.
-fn give_back(step: &mut Step<'_>, resource: &mut Resource, n: u32) {
-    let Body::Semaphore(semaphore) = &mut resource.body else { return };
-    semaphore.taken -= n.min(semaphore.taken);
-    step.dirty |= n > 0;
 }

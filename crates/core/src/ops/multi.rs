@@ -25,7 +25,7 @@ use crate::value::wait_request::Demand;
 use alloc::vec::Vec;
 use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{MAcquire, MRelease, MRenew, Release};
-use look::{Snapshot, refuse, refuse_any};
+use look::{Snapshot, refuse};
 
 /// DLOCK.MACQUIRE: all keys or none. The tokens in key order, or Null.
 ///
@@ -33,30 +33,27 @@ use look::{Snapshot, refuse, refuse_any};
 /// With BLOCK the call waits until it is first in the queues of all keys it does not hold. Earlier waits of the owner
 /// for any of them are answered `REPLACED`.
 pub(crate) fn macquire(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire<'_>) -> Answer {
-    let answer = take_all(tables, turn, call);
-    observe_refusal_of_all(tables, turn, call, &answer);
-    answer
+    observed(tables, turn, call, take_all)
 }
 
 /// DLOCK.ANYACQUIRE: one of the keys, as key and token, or Null. It prefers a key whose hold has seen REQID, then a
 /// key that the owner holds (a re-entry), then the first free key. The search for a free key starts one key further
 /// with each call. With BLOCK the call waits for the first key that becomes free.
 pub(crate) fn any_acquire(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire<'_>) -> Answer {
-    let answer = take_any(tables, turn, call);
-    observe_refusal_of_all(tables, turn, call, &answer);
-    answer
+    observed(tables, turn, call, take_any)
 }
 
-fn observe_refusal_of_all(
+/// Logs a refusal under the first key.
+fn observed(
     tables: &mut Tables,
-    turn: &Turn<'_>,
+    turn: &mut Turn<'_>,
     call: &MAcquire<'_>,
-    answer: &Answer,
-) {
-    if let Some(first) = call.keys.first() {
-        let key = turn.caller.key(first);
-        tables.observe_refusal(turn.now, answer, Kind::Lock, key, call.owner, call.label);
-    }
+    take: fn(&mut Tables, &mut Turn<'_>, &MAcquire<'_>) -> Answer,
+) -> Answer {
+    let answer = take(tables, turn, call);
+    let key = turn.caller.key(call.keys.first().copied().unwrap_or_default());
+    tables.observe_refusal(turn.now, &answer, Kind::Lock, key, call.owner, call.label);
+    answer
 }
 
 fn take_all(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire<'_>) -> Answer {
@@ -78,7 +75,11 @@ fn take_all(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire<'_>) -> An
         let taken = take_each(tables, turn, call);
         return taken.map_or_else(|fault| fault, Outcome::Tokens).into();
     }
-    let Some(wait_state) = wait_state else { return refuse(tables, turn.now, &states).into() };
+    let Some(wait_state) = wait_state else {
+        let mut closed = states.iter().filter(|state| !state.can_be_taken());
+        let is_quarantined = closed.all(|state| *state == KeyState::Closed(true));
+        return refuse(tables, turn.now, is_quarantined).into();
+    };
     if tables.settings.deadlock_detection && kept.is_none() {
         let caller = turn.caller;
         let keys = call.keys.iter().map(|name| caller.key(name));
@@ -136,7 +137,9 @@ fn take_any(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire<'_>) -> An
         // It would wait for a key that its own owner holds.
         return limit.into();
     }
-    let Some(wait_state) = wait_state else { return refuse_any(tables, turn.now, &states).into() };
+    let Some(wait_state) = wait_state else {
+        return refuse(tables, turn.now, states.contains(&KeyState::Closed(true))).into();
+    };
     let waits = waiters::join_queues(tables, turn, call, wait_state, true, kept);
     note_holders_of_all(tables, turn, call);
     waits.map_or_else(Answer::Now, |(answer, _)| answer)

@@ -138,7 +138,9 @@ impl Step<'_> {
             if let Some(slot) = waits {
                 self.leave(resource, request, slot);
             }
-            self.hand_off(resource);
+            if left == 0 || waits.is_some() {
+                self.hand_off(resource);
+            }
             if is_it {
                 return self.released(resource, request, left);
             }
@@ -178,7 +180,9 @@ impl Step<'_> {
             Err(fault) => return fault,
         };
         let left = self.end_count(resource, id, call);
-        self.hand_off(resource);
+        if left == 0 {
+            self.hand_off(resource);
+        }
         Outcome::Count(u64::from(left))
     }
 

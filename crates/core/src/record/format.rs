@@ -156,14 +156,25 @@ pub(super) struct TimeV1 {
     remaining_ms: Millis,
 }
 
-/// The time left until `end`. After a pause it can be a little more than the longest lease.
-fn left(end: LeaseInstant, now: LeaseInstant) -> Millis {
-    (end - now).min(names::LEASE_MAX_MS)
+/// The clocks by which the times of a resource are written.
+#[derive(Clone, Copy)]
+pub(super) struct WrittenAt {
+    pub now: Clocks,
+    /// What is left may be less than what was promised after the snapshot that the resource was loaded from.
+    pub from_snapshot: bool,
+}
+
+impl WrittenAt {
+    /// The time left until `end`, of `full`. After a pause it can be a little more than the longest lease.
+    fn left(self, end: LeaseInstant, full: Millis) -> Millis {
+        let least = if self.from_snapshot { full } else { 0 };
+        (end - self.now.lease).max(least).min(names::LEASE_MAX_MS)
+    }
 }
 
 impl ClosedV1 {
-    pub(super) fn of(until: LeaseInstant, delay_ms: Millis, now: Clocks) -> Self {
-        Self { remaining_ms: left(until, now.lease), delay_ms }
+    pub(super) fn of(until: LeaseInstant, delay_ms: Millis, at: WrittenAt) -> Self {
+        Self { remaining_ms: at.left(until, delay_ms), delay_ms }
     }
 
     pub(super) fn restore(&self, now: Clocks) -> Result<Lock, DecodeError> {
@@ -179,14 +190,14 @@ pub(super) const FENCED: RangeInclusive<u64> = names::TOKEN_MIN..=names::TOKEN_M
 pub(super) const UNFENCED: RangeInclusive<u64> = 0..=0;
 
 impl<'a> HoldV1<'a> {
-    pub(super) fn of(hold: &'a Hold, now: Clocks) -> Self {
+    pub(super) fn of(hold: &'a Hold, at: WrittenAt) -> Self {
         Self {
             owner: Bytes(&hold.owner),
             token: hold.token,
             count: hold.count,
             lease_ms: hold.lease_ms,
-            remaining_ms: left(hold.deadline, now.lease),
-            held_ms: now.mono - hold.since,
+            remaining_ms: at.left(hold.deadline, hold.lease_ms),
+            held_ms: at.now.mono - hold.since,
             extras: hold.extras.as_deref().map(ExtrasV1::of),
         }
     }
@@ -332,9 +343,9 @@ impl<'a> SpentV1<'a> {
 }
 
 impl TimeV1 {
-    pub(super) fn of(latch: &Latch, now: Clocks) -> Option<Self> {
+    pub(super) fn of(latch: &Latch, at: WrittenAt) -> Option<Self> {
         let (lease_ms, deadline) = latch.lease_ms.zip(latch.deadline)?;
-        Some(Self { lease_ms, remaining_ms: left(deadline, now.lease) })
+        Some(Self { lease_ms, remaining_ms: at.left(deadline, lease_ms) })
     }
 
     /// The time, and its end.

@@ -4,7 +4,7 @@ use super::{CONFIG, Clocks, Head, SPENT, STEP, SpentStep};
 use crate::base::ids::HoldId;
 use crate::record::format::{
     Bytes, CLOSED, ClosedV1, FAIR, FREE, HELD, HoldV1, LATCH, LatchV1, MembersV1, PermitV1,
-    QueueEntryV1, RW, SEMAPHORE, SemaphoreV1, SpentV1, TimeV1,
+    QueueEntryV1, RW, SEMAPHORE, SemaphoreV1, SpentV1, TimeV1, WrittenAt,
 };
 use crate::value::fair::{Fair, QueueEntry};
 use crate::value::hold::Hold;
@@ -26,7 +26,7 @@ use serde::Serialize;
 /// A payload that is being written.
 struct Output<'a> {
     out: &'a mut Vec<u8>,
-    now: Clocks,
+    at: WrittenAt,
     is_step: bool,
 }
 
@@ -52,7 +52,8 @@ pub(super) fn write(
     let flags = if is_step { flags } else { flags & !STEP };
     let is_spent = if spent.is_empty() { 0 } else { SPENT };
     out.extend_from_slice(&[level.number(), flags | is_spent]);
-    let mut output = Output { out, now, is_step };
+    let at = WrittenAt { now, from_snapshot: resource.from_snapshot };
+    let mut output = Output { out, at, is_step };
     if !spent.is_empty() {
         output.put(&spent.count)?;
         output.out.extend_from_slice(&spent.bytes);
@@ -98,11 +99,11 @@ impl Output<'_> {
             Lock::Free => self.out.push(FREE),
             Lock::Closed { until, delay_ms } => {
                 self.out.push(CLOSED);
-                self.put(&ClosedV1::of(*until, *delay_ms, self.now))?;
+                self.put(&ClosedV1::of(*until, *delay_ms, self.at))?;
             }
             Lock::Held(hold) => {
                 self.out.push(HELD);
-                self.put(&HoldV1::of(hold, self.now))?;
+                self.put(&HoldV1::of(hold, self.at))?;
             }
         }
         Ok(())
@@ -115,7 +116,7 @@ impl Output<'_> {
         self.lock(&fair.lock)?;
         self.put(&news.count())?;
         news.gone().try_for_each(|seq| self.put(&seq))?;
-        news.put().try_for_each(|(seq, place)| self.put(&QueueEntryV1::of(seq, place, self.now)))
+        news.put().try_for_each(|(seq, place)| self.put(&QueueEntryV1::of(seq, place, self.at.now)))
     }
 
     fn rw(&mut self, rw: &RwLock) -> Result<(), EncodeError> {
@@ -128,7 +129,7 @@ impl Output<'_> {
         news.gone().try_for_each(|token| self.put(&token))?;
         news.put().try_for_each(|(id, hold)| {
             debug_assert_eq!(id, HoldId::from(hold.token));
-            self.put(&HoldV1::of(hold, self.now))
+            self.put(&HoldV1::of(hold, self.at))
         })
     }
 
@@ -141,13 +142,13 @@ impl Output<'_> {
         self.put(&SemaphoreV1 { capacity, is_passing, taken, permits })?;
         news.gone().try_for_each(|id| self.put(&id))?;
         news.put()
-            .try_for_each(|(id, hold)| self.put(&PermitV1 { id, hold: HoldV1::of(hold, self.now) }))
+            .try_for_each(|(id, hold)| self.put(&PermitV1 { id, hold: HoldV1::of(hold, self.at) }))
     }
 
     fn latch(&mut self, latch: &Latch) -> Result<(), EncodeError> {
         let new = &latch.requests_new;
         let requests = if self.is_step { new.len() } else { latch.requests.len() };
-        let time = TimeV1::of(latch, self.now);
+        let time = TimeV1::of(latch, self.at);
         let Latch { count, initial, .. } = *latch;
         self.out.push(LATCH);
         self.put(&LatchV1 { count, initial, time, requests })?;

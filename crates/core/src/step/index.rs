@@ -41,6 +41,7 @@ impl Step<'_> {
         let has_extras = self.tables.start_clock(self.lease, resource);
         if self.tables.regime.is_primary() {
             self.dirty |= core::mem::take(&mut resource.is_news);
+            self.tables.in_flight.loaded(self.key);
             let grace_ms = self.tables.settings.fair_grace_ms;
             // Bindings are among the extras.
             if has_extras {

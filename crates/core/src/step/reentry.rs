@@ -50,10 +50,10 @@ impl Step<'_> {
             }
             hold.count += 1;
             hold.remember(reqid);
-            hold.set_label(terms.label);
             self.fx.note(self.key, Event::Acquire);
             self.tables.counters.grants_at_once += 1;
         }
+        hold.set_label(terms.label.filter(|_| !is_copy));
         self.tables.follow(hold_ref, hold, bind_ms, client);
         hold.promise(self.lease, lease_ms);
         hold.touch();

@@ -209,9 +209,7 @@ impl Asks {
             Use::Given(n) => matches!(self, Self::Give(m) if m == n),
             Use::Drained(_) => matches!(self, Self::Drain),
             Use::ResizedTo(n) => matches!(self, Self::Resize(ResizeTo::Absolute(m)) if m == n),
-            Use::ResizedBy(n) => {
-                matches!(self, Self::Resize(ResizeTo::By(m)) if m == i64::from(n))
-            }
+            Use::ResizedBy(n) => matches!(self, Self::Resize(ResizeTo::By(m)) if m == n.into()),
         }
     }
 }

@@ -51,8 +51,8 @@ pub struct Regime {
     gate: Gate,
     clock: LeaseClock,
     service: Service,
-    /// A quarantine whose end is not processed yet.
-    quarantine_until: Option<Instant>,
+    /// A quarantine whose end is not processed yet: when it began, or began again, and its end.
+    quarantine: Option<(Instant, Instant)>,
     /// What this server could not read. No change of role ends it.
     pub divergence: Divergence,
     /// Number of promotions: an index entry of an older epoch gets its lease in full, from the start of this one.
@@ -69,7 +69,7 @@ impl Default for Regime {
             gate: Gate::Unknown,
             clock: LeaseClock::default(),
             service: Service::Begun,
-            quarantine_until: None,
+            quarantine: None,
             divergence: Divergence::default(),
             epoch: 0,
             epoch_began: LeaseInstant(0),
@@ -159,36 +159,39 @@ impl Regime {
         self.begin_quarantine(mono, quarantine_ms);
     }
 
-    /// No grants from `mono` on for this time; 0 ends a quarantine.
-    fn begin_quarantine(&mut self, mono: Instant, ms: Millis) {
-        self.quarantine_until = (ms > 0).then(|| mono + ms);
+    /// On a primary: no grants from `mono` on for at least this time. A longer one that runs is not shortened.
+    pub fn begin_quarantine(&mut self, mono: Instant, ms: Millis) {
+        if ms > 0 && self.is_primary() {
+            let until = self.quarantine.map_or(mono, |(_, until)| until).max(mono + ms);
+            self.quarantine = Some((mono, until));
+        }
     }
 
-    /// On a primary: no grants from `mono` on for at least this time.
-    pub fn extend_quarantine(&mut self, mono: Instant, ms: Millis) {
-        if ms > 0 && self.is_primary() {
-            self.quarantine_until = self.quarantine_until.max(Some(mono + ms));
-        }
+    /// How long ago the quarantine began that lasts at `mono`, or began again, in milliseconds; 0 if there is none.
+    pub fn quarantine_age(&self, mono: Instant) -> Millis {
+        let running = self.quarantine.filter(|_| self.quarantine_left(mono) > 0);
+        running.map_or(0, |(since, _)| mono - since)
     }
 
     /// How long the quarantine lasts from `mono` on, in milliseconds; 0 if there is none.
     pub fn quarantine_left(&self, mono: Instant) -> Millis {
         match self.service {
             Service::Refused { quarantine_ms } => quarantine_ms,
-            _ => self.quarantine_until.map_or(0, |until| until - mono),
+            _ => self.quarantine.map_or(0, |(_, until)| until - mono),
         }
     }
 
     /// The end of a quarantine, until [`Regime::end_quarantine`] has processed it.
     pub fn quarantine_end(&self) -> Option<Instant> {
         // While writes are refused, it is not known.
-        self.quarantine_until.filter(|_| !matches!(self.service, Service::Refused { .. }))
+        let is_known = !matches!(self.service, Service::Refused { .. });
+        self.quarantine.filter(|_| is_known).map(|(_, until)| until)
     }
 
     /// Whether a quarantine has ended, once.
     pub fn end_quarantine(&mut self, mono: Instant) -> bool {
         !matches!(self.service, Service::Refused { .. })
-            && self.quarantine_until.take_if(|until| *until <= mono).is_some()
+            && self.quarantine.take_if(|(_, until)| *until <= mono).is_some()
     }
 
     /// This server follows from now on; `false` if it did already.
@@ -196,7 +199,7 @@ impl Regime {
         let was_primary = self.is_primary();
         if was_primary {
             self.role = Role::Replica;
-            self.quarantine_until = None;
+            self.quarantine = None;
             self.service = Service::Begun;
         }
         was_primary

@@ -2,7 +2,7 @@
 
 use std::{sync::atomic::Ordering, time::Instant};
 
-use super::{Connection, Cut, Fault, Seen, State, Unanswered, Way};
+use super::{Connection, Cut, Fault, Seen, State, Unanswered, Way, wire::Wire};
 use crate::resp;
 
 impl State {
@@ -26,6 +26,16 @@ impl State {
                 Way::ToServer => self.request(connection, frame),
                 Way::ToClient => self.reply(connection, frame),
             };
+            if self.seen.is_some() {
+                let (connection, frame) = (connection.number, frame.to_vec());
+                self.wire.push(Wire {
+                    connection,
+                    at: Instant::now(),
+                    way,
+                    is_lost: !passes,
+                    frame,
+                });
+            }
             if passes {
                 match (&self.hidden_word, way) {
                     (Some(word), Way::ToServer) => out.extend(without_word(frame, word)),

@@ -92,7 +92,9 @@ async fn run(core: Arc<Core>, server: Arc<Server>, holds: Vec<Hold>, limit: Dura
             }
             let replicas = Replicas::of(&core.ctx.settings);
             let is_confirmed = match replicas {
-                Some(replicas) => live.confirm(replicas).await.is_ok(),
+                Some(replicas) => {
+                    live.confirm(replicas).await.is_ok_and(|found| found.covers(sent))
+                }
                 None => true,
             };
             if batch.settle(replies, is_confirmed) {

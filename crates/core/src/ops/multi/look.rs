@@ -22,6 +22,7 @@ use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::MAcquire;
 
 /// The state of all keys for a call for several keys.
+#[derive(Default)]
 pub(crate) struct Snapshot {
     /// In the order of the keys.
     pub(crate) each: Vec<KeyState>,
@@ -85,12 +86,8 @@ fn inspect_each(
 ) -> Result<Snapshot, Outcome> {
     let (owner, id, asks) = (call.owner, call.reqid, Asks::Acquire);
     let request = Call { kind: Kind::Lock, mode: None, owner, id, asks };
-    let mut found = Snapshot {
-        each: Vec::with_capacity(call.keys.len()),
-        kept: None,
-        refusal: None,
-        limit: None,
-    };
+    let each = Vec::with_capacity(call.keys.len());
+    let mut found = Snapshot { each, ..Snapshot::default() };
     for &name in call.keys {
         let key = turn.caller.key(name);
         let state = enter::on_key(tables, turn, Kind::Lock, key, |step, resource| {
@@ -160,18 +157,9 @@ fn group_kept_by(
     all.then_some(group)
 }
 
-/// The answer to a call for any key that does not wait.
-pub(crate) fn refuse_any(tables: &Tables, now: Now, states: &[KeyState]) -> Outcome {
-    if states.contains(&KeyState::Closed(true)) {
-        return in_quarantine(tables.regime.quarantine_left(now.mono));
-    }
-    Outcome::Null
-}
-
-/// The answer to a call for all keys that does not wait.
-pub(crate) fn refuse(tables: &Tables, now: Now, states: &[KeyState]) -> Outcome {
-    let closed = |state: &&KeyState| !state.can_be_taken();
-    if states.iter().filter(closed).all(|state| *state == KeyState::Closed(true)) {
+/// The answer to a call that does not wait; `is_quarantined`: only the quarantine is in its way.
+pub(crate) fn refuse(tables: &Tables, now: Now, is_quarantined: bool) -> Outcome {
+    if is_quarantined {
         return in_quarantine(tables.regime.quarantine_left(now.mono));
     }
     Outcome::Null

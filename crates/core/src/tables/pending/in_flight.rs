@@ -22,16 +22,6 @@ impl GrantsInFlight {
     pub(crate) fn new(keys: HashKeys) -> Self {
         Self { grants: HashMap::with_hasher(keys) }
     }
-
-    /// Number of answers on their way.
-    pub fn len(&self) -> usize {
-        self.grants.len()
-    }
-
-    /// Whether none is on its way.
-    pub fn is_empty(&self) -> bool {
-        self.grants.is_empty()
-    }
 }
 
 /// The grants that one answer carries to a parked caller.
@@ -155,6 +145,15 @@ impl GrantsInFlight {
     pub(crate) fn renewed(&mut self, key: Key<'_>, id: HoldId, token: u64) {
         for part in self.grants.values_mut().flat_map(|grant| &mut grant.parts) {
             part.is_renewed |= part.is_of(key, id, token);
+        }
+    }
+
+    /// A value was loaded under `key`. While it was elsewhere, requests for its holds may have been answered there:
+    /// their grants need no rollback any more.
+    pub(crate) fn loaded(&mut self, key: Key<'_>) {
+        let parts = self.grants.values_mut().flat_map(|grant| &mut grant.parts);
+        for part in parts.filter(|part| part.is_at(key)) {
+            part.is_known |= matches!(part.given, Given::Hold { .. });
         }
     }
 

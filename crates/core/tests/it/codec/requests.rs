@@ -12,17 +12,22 @@ use dlock_wire::names;
 /// A request with its strings.
 type Told = (Scope, Vec<u8>, Vec<u8>, Option<Use>);
 
-const USES: [Option<Use>; 10] = [
-    None,
-    Some(Use::Lost(Loss::Expired)),
-    Some(Use::Waited),
-    Some(Use::Released(u32::MAX)),
-    Some(Use::Unknown),
-    Some(Use::Taken(2)),
-    Some(Use::Given(3)),
-    Some(Use::Drained(0)),
-    Some(Use::ResizedTo(4)),
-    Some(Use::ResizedBy(i32::MIN)),
+/// Every use, and its bytes.
+const USES: [(Option<Use>, &[u8]); 14] = [
+    (None, b"\x00"),
+    (Some(Use::Lost(Loss::Expired)), b"\x01\x00\x00"),
+    (Some(Use::Lost(Loss::Broken)), b"\x01\x00\x01"),
+    (Some(Use::Lost(Loss::Deleted)), b"\x01\x00\x02"),
+    (Some(Use::Lost(Loss::Disconnected)), b"\x01\x00\x03"),
+    (Some(Use::Lost(Loss::Released)), b"\x01\x00\x04"),
+    (Some(Use::Released(u32::MAX)), b"\x01\x01\xFC\xFF\xFF\xFF\xFF"),
+    (Some(Use::Waited), b"\x01\x02"),
+    (Some(Use::Unknown), b"\x01\x03"),
+    (Some(Use::Taken(2)), b"\x01\x04\x02"),
+    (Some(Use::Given(3)), b"\x01\x05\x03"),
+    (Some(Use::Drained(0)), b"\x01\x06\x00"),
+    (Some(Use::ResizedTo(4)), b"\x01\x07\x04"),
+    (Some(Use::ResizedBy(-2)), b"\x01\x08\x03"),
 ];
 
 fn replayed(payload: &[u8]) -> Result<(Resource, Vec<Told>), DecodeError> {
@@ -50,7 +55,7 @@ fn requests(random: &mut Random) -> Vec<Told> {
     (0..random.below(5))
         .map(|at| {
             let scope = Scope::ALL[usize::try_from(random.below(5)).expect("small")];
-            let what = USES[usize::try_from(random.below(10)).expect("small")];
+            let (what, _) = USES[usize::try_from(random.below(14)).expect("small")];
             let owner = random.bytes(0, names::OWNER_MAX);
             (scope, owner, random.request_numbered(at).to_vec(), what)
         })
@@ -88,6 +93,13 @@ fn the_bytes_are_these() {
     ];
     let payload = step(&mut Resource::free(Kind::Rw), &told);
     assert_eq!(payload, b"\x01\x04\x02\x03\x01A\x02r1\x01\x01\x03\x04\x00\x02r2\x00\x00");
+    for (what, bytes) in USES {
+        let told = [(Scope::Lock, b"A".to_vec(), b"r1".to_vec(), what)];
+        let payload = step(&mut Resource::free(Kind::Lock), &told);
+        let expected = [&b"\x01\x04\x01\x00\x01A\x02r1"[..], bytes, b"\x00"].concat();
+        assert_eq!(payload, expected, "{what:?}");
+        assert_eq!(replayed(&payload).expect("a payload of our own").1, told);
+    }
 }
 
 #[test]

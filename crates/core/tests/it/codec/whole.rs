@@ -73,6 +73,12 @@ fn the_bytes_are_these() {
     let closed = Lock::Closed { until: LeaseInstant(0) + 3, delay_ms: 4 };
     assert_eq!(of(Body::Lock(closed)), b"\x01\x00\x01\x03\x04");
 
+    // Loaded from a snapshot and not in use yet: it lacks later renewals, so what is left is the lease in full.
+    let body = Body::Lock(lock());
+    let loaded = Resource { key_id: KeyId::NONE, from_snapshot: true, is_news: false, body };
+    let full = *b"\x01A\x05\x01\xFB\x30\x75\xFB\x30\x75\xFB\x10\x27\x00";
+    assert_eq!(encoded(&loaded), [b"\x01\x00\x02", &full[..]].concat());
+
     let mut tied = hold(b"A", 5);
     tied.remember(Some(b"r1"));
     let extras = tied.extras_mut();
@@ -83,6 +89,38 @@ fn the_bytes_are_these() {
     let more = b"\x01\x07\x01r1\x02r03\x01x\x02\x01c\x00\x01\x07\x00";
     let tied_bytes = [b"\x01\x00\x02", &held[..held.len() - 1], more].concat();
     assert_eq!(of(Body::Lock(Lock::Held(tied))), tied_bytes);
+
+    let channel = || (*b"c").into();
+    for (notify, bytes) in [
+        (Notify::Silent, &b"\0"[..]),
+        (Notify::Owner, b"\x01"),
+        (Notify::Channel(channel()), b"\x02\x01c"),
+        (Notify::Sharded(channel()), b"\x03\x01c"),
+    ] {
+        let mut told = hold(b"A", 5);
+        let extras = told.extras_mut();
+        extras.label = (*b"x").into();
+        extras.notify = notify.clone();
+        let more = [&b"\x01\x00\x01x"[..], bytes, b"\x00\x00\x00"].concat();
+        let bytes = [b"\x01\x00\x02", &held[..held.len() - 1], &more].concat();
+        assert_eq!(of(Body::Lock(Lock::Held(told))), bytes, "{notify:?}");
+    }
+
+    let mut fair = Fair { lock: Lock::Free, ..Fair::free() };
+    let ask = WaitRequest {
+        lease_ms: 9,
+        queue_ms: Some(8),
+        notify: Notify::Channel(channel()),
+        request: Some((*b"r1").into()),
+        bind_ms: Some(7),
+        label: (*b"x").into(),
+        ..WaitRequest::default()
+    };
+    let place = QueueEntry { owner: Owner::from(&b"B"[..]), since: NOW.back(2), ask };
+    fair.entries.insert(6, Arc::new(place));
+    let place = b"\x06\x01B\x02\x09\x01\x08\x02\x01c\x01\x02r1\x01\x07\x01x";
+    let fair_bytes = [b"\x01\x00\x03\x00\x00\x01", &place[..]].concat();
+    assert_eq!(of(Body::Fair(Box::new(fair))), fair_bytes, "a place with all options");
 
     let mut fair = Fair { lock: lock(), ..Fair::free() };
     let ask = WaitRequest { lease_ms: 9, queue_ms: Some(8), ..WaitRequest::default() };

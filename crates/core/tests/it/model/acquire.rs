@@ -159,9 +159,9 @@ impl Model {
                 return Answer::Error("LIMIT");
             }
             hold.counts.push(id);
-            if let Some(label) = call.label {
-                hold.label = text(label);
-            }
+        }
+        if let Some(label) = call.label.filter(|_| !is_copy) {
+            hold.label = text(label);
         }
         answer_for(hold, now, lease, (call.bind_ms, client));
         let (token, serial) = (hold.token, hold.serial);

@@ -1,6 +1,7 @@
 //! Late copies of the requests of all families. At any later time, a copy changes nothing and gets the answer of the
 //! first one, or `SPENT`.
 
+use super::with_op;
 use crate::support::{Digest, MS, World};
 use dlock_core::base::key::Key;
 use dlock_core::ports::effects::Outcome;
@@ -9,8 +10,6 @@ use dlock_core::tables::regime::Gate;
 use dlock_core::tables::settings::Settings;
 use dlock_testing::Dice;
 use dlock_wire::reply::ErrorCode;
-use dlock_wire::request::Request;
-use dlock_wire::table::COMMANDS;
 use std::collections::BTreeMap;
 
 const HISTORIES: u64 = 2_000;
@@ -68,14 +67,8 @@ impl History {
     }
 
     fn send(&mut self, words: &str) -> Outcome {
-        let mut words = words.split(' ');
-        let name = words.next().expect("a command");
-        let args: Vec<&[u8]> = words.map(str::as_bytes).collect();
-        let command = COMMANDS.iter().find(|command| command.name == name).expect("a command");
-        let request = dlock_wire::parse(command.id, &args).expect("well formed");
-        let Request::Op(op) = request else { panic!("an operation: {name}") };
         let caller = Caller { client: 1 + self.random.below(4), db: 0, may_block: false };
-        self.world.call(caller, op).reply.expect("an answer")
+        with_op(words, |op| self.world.call(caller, op)).reply.expect("an answer")
     }
 
     fn send_new(&mut self) {

@@ -1,10 +1,12 @@
 //! A ledger of promises: each answered request means that its hold lasts at least PX from when the request was sent. A
 //! hold that ends, or gets shorter, before a promise of a request that is not released fails the run. What may end it:
 //! RELEASE of the request, or without an id; BREAK; what is done to the key. BIND shortens as announced, when the
-//! connection of a hold closes whose answered requests all had it.
+//! connection of a hold closes whose answered requests all had it. If its server is another one now, it has a grace.
 //!
 //! The ledger knows calls, answers and messages, and what INFO and PERMITS show; it knows nothing of the machine. It
 //! counts in the time of the clients. During a pause leases stand still, so they can only end later.
+
+mod changes;
 
 use dlock_core::base::key::Key;
 use dlock_core::base::kind::Kind;
@@ -32,6 +34,7 @@ type Name = Vec<u8>;
 pub struct Terms {
     pub default_lease: u64,
     pub claim: u64,
+    pub grace: u64,
 }
 
 /// See the module documentation. Times are in milliseconds.
@@ -392,90 +395,6 @@ impl Ledger {
             }
             !hold.open.is_empty()
         });
-    }
-
-    /// The answer to a blocked call of `client` did not arrive.
-    pub fn undelivered(&mut self, client: u64) {
-        self.holds.retain(|_, hold| {
-            let is_last = hold.open.len() == 1;
-            hold.open.retain_mut(|open| {
-                if open.in_flight != Some(client) {
-                    return true;
-                }
-                // The owner knows of the hold by another answer.
-                open.in_flight = None;
-                is_last && open.is_first && hold.is_known
-            });
-            !hold.open.is_empty()
-        });
-    }
-
-    pub fn delivered(&mut self, client: u64) {
-        let open = self.holds.values_mut().flat_map(|hold| &mut hold.open);
-        for open in open.filter(|open| open.in_flight == Some(client)) {
-            open.in_flight = None;
-        }
-    }
-
-    /// A connection closed: what is bound to it lasts as BIND announced.
-    pub fn gone(&mut self, client: u64) {
-        self.undelivered(client);
-        self.blocked.remove(&client);
-        self.closed.insert(client);
-        self.shorten(|bound| bound == client);
-    }
-
-    /// All connections closed.
-    pub fn all_gone(&mut self) {
-        self.blocked.clear();
-        self.places.clear();
-        self.shorten(|_| true);
-    }
-
-    fn shorten(&mut self, is_gone: impl Fn(u64) -> bool) {
-        let now = self.now;
-        for hold in self.holds.values_mut() {
-            if let Some((ms, client)) = hold.bind.filter(|(_, client)| is_gone(*client)) {
-                hold.until = hold.until.min(now + ms);
-                hold.bind = Some((ms, if client == 0 { 0 } else { u64::MAX }));
-            }
-        }
-    }
-
-    /// The value of a key is gone, because of what was done to the key.
-    pub fn removed(&mut self, key: Key<'_>) {
-        self.holds.retain(|_, hold| !(hold.at.0 == key.db && hold.at.1 == key.name));
-    }
-
-    pub fn flushed(&mut self, db: Option<u32>) {
-        self.holds.retain(|_, hold| db.is_some_and(|db| db != hold.at.0));
-    }
-
-    pub fn moved(&mut self, from: Key<'_>, to: Key<'_>) {
-        self.removed(to);
-        self.move_all(|(db, name)| {
-            if (*db, &name[..]) == (from.db, from.name) {
-                (*db, *name) = (to.db, to.name.to_vec());
-            }
-        });
-    }
-
-    pub fn swapped(&mut self, a: u32, b: u32) {
-        self.places.clear();
-        self.move_all(|(db, _)| {
-            *db = match *db {
-                db if db == a => b,
-                db if db == b => a,
-                db => db,
-            };
-        });
-    }
-
-    fn move_all(&mut self, mut change: impl FnMut(&mut At)) {
-        for ((_, name), mut hold) in std::mem::take(&mut self.holds) {
-            change(&mut hold.at);
-            self.holds.insert((hold.at.clone(), name), hold);
-        }
     }
 
     /// Fails if a promise is broken.

@@ -7,6 +7,7 @@
 mod compare;
 mod late;
 pub mod ledger;
+mod migrate;
 mod steps;
 
 use crate::model::{Family, KEYS, Model, Settings};
@@ -16,6 +17,8 @@ use dlock_core::base::key::Key;
 use dlock_core::tables::regime::Gate;
 use dlock_core::tables::settings;
 use dlock_testing::Dice;
+use dlock_wire::request::{Op, Request};
+use dlock_wire::table::COMMANDS;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use steps::{Asked, Sent};
@@ -66,6 +69,18 @@ fn the_machine_and_the_model_agree() {
 pub(crate) fn number_in(variable: &str) -> Option<u64> {
     let value = std::env::var(variable).ok()?;
     Some(value.parse().unwrap_or_else(|_| panic!("{variable} is no number: {value}")))
+}
+
+/// Gives `run` the operation that these words are.
+fn with_op<R>(words: &str, run: impl FnOnce(Op<'_>) -> R) -> R {
+    let mut words = words.split(' ');
+    let name = words.next().expect("a command");
+    let args: Vec<&[u8]> = words.map(str::as_bytes).collect();
+    let command = COMMANDS.iter().find(|command| command.name == name).expect("a command");
+    match dlock_wire::parse(command.id, &args) {
+        Ok(Request::Op(op)) => run(op),
+        other => panic!("no operation: {name} {other:?}"),
+    }
 }
 
 #[allow(clippy::struct_excessive_bools)] // facts that do not exclude each other

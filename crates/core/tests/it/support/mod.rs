@@ -2,6 +2,7 @@
 
 mod keys;
 mod late;
+mod migrate;
 mod server;
 
 use crate::simulator::ledger::{Ledger, Terms};
@@ -259,7 +260,11 @@ impl World {
 
     fn start_ledger(&mut self) {
         let settings = &self.machine.tables().settings;
-        let terms = Terms { default_lease: settings.default_lease_ms, claim: settings.claim_ms };
+        let terms = Terms {
+            default_lease: settings.default_lease_ms,
+            claim: settings.claim_ms,
+            grace: settings.fair_grace_ms,
+        };
         self.ledger.at(self.now_us / MS, terms);
     }
 
@@ -450,7 +455,7 @@ impl World {
             assert_eq!(machine.tables().leases.len(), 0, "no entry is left");
             assert_eq!(machine.tables().leases.held(), 0, "nobody holds anything");
             assert_eq!(machine.tables().connections.len(), 0, "no connection is known");
-            assert_eq!(machine.tables().in_flight.len(), 0, "no grant is on its way");
+            assert_eq!(machine.tables().in_flight(), 0, "no grant is on its way");
             assert_eq!(machine.tables().removed_values(), 0, "no removed value is left");
         }
         let alarm = self.machine.next_alarm(self.now(), Gate::Open);

@@ -390,31 +390,6 @@ impl World {
         }
     }
 
-    /// DUMP of one key, and RESTORE of that under another one (REPLACE).
-    pub fn restore(&mut self, from: Key<'_>, to: Key<'_>) -> Seen {
-        self.ledger.removed(to);
-        self.share_prints();
-        let now = self.now();
-        let lease = self.machine.tables().regime.lease(now.mono);
-        let Lookup::Here(resource) = self.keys.get(from) else { panic!("nothing to dump") };
-        let payload = encoded(resource, now, lease, self.machine.tables().level);
-        let [here, there] = [&mut self.keys, &mut self.replica_keys].map(|keys| {
-            let lost = keys.free(to);
-            keys.insert(to, Some(decoded(&payload, now)));
-            lost
-        });
-        let after_events = self.after_events;
-        let told = |lost: Option<Lost>| {
-            move |machine: &mut Machine, turn: &mut Turn<'_>| {
-                machine.event(turn, ServerEvent::Unlinked(to, lost));
-                machine.event(turn, ServerEvent::Adopted(to));
-                after_events(machine, turn);
-            }
-        };
-        self.on_replica(told(there));
-        self.step(told(here))
-    }
-
     fn adopt(&mut self, key: Key<'_>) -> Seen {
         self.on_replica(|machine, turn| {
             machine.event(turn, ServerEvent::Adopted(key));
@@ -445,13 +420,13 @@ pub enum Saved {
     Rdb,
 }
 
-fn encoded(resource: &Resource, now: Now, lease: LeaseInstant, level: Level) -> Vec<u8> {
+pub(super) fn encoded(resource: &Resource, now: Now, lease: LeaseInstant, level: Level) -> Vec<u8> {
     let (mut payload, now) = (Vec::new(), Clocks { mono: now.mono, lease });
     record::encode(resource, now, level, &mut payload);
     payload
 }
 
-fn decoded(payload: &[u8], now: Now) -> Resource {
+pub(super) fn decoded(payload: &[u8], now: Now) -> Resource {
     record::decode(payload, now.mono).expect("what was saved loads")
 }
 

@@ -226,6 +226,23 @@ fn a_quarantine_begins_when_a_replica_comes() {
 }
 
 #[test]
+fn the_first_write_of_a_new_primary_does_not_shorten_a_quarantine() {
+    run_both(
+        "
+          0  set quarantine 50
+          1  failover
+          2  tick shut
+          3  set quarantine 500
+          4  attach
+          5  c2  ACQUIRE l B                   => QUARANTINE
+          6  c2  ACQUIRE l B BLOCK 0           => parked
+        503  tick
+        504  tick                              => c2 gets t1
+    ",
+    );
+}
+
+#[test]
 fn a_gate_that_shuts_later_delays_no_lease_of_a_new_primary() {
     run_both(
         "

@@ -306,3 +306,22 @@ fn of_an_undelivered_grant_that_was_released_no_place_stays() {
     ",
     );
 }
+
+/// A key moves to another node of a cluster and back: what was answered there is not known here.
+#[test]
+fn a_grant_whose_hold_was_elsewhere_is_not_taken_back() {
+    run_both("
+          0  held-back
+          0  c1  ACQUIRE k A                   => t1
+          1  c2  ACQUIRE k B REQID r BLOCK 0   => parked
+          2  c1  RELEASE k A                   => 0; c2 gets t2
+          3  restore k l
+          4  del k
+          5  c3  RENEW l B                     => t2
+          6  restore l k
+          7  del l
+          8  undelivered c2
+          9  c3  INFO k                        => [B] t2 holds 1 lease 30000 ttl 29996 held 7 [] bound 0 waiters 0
+         10  c3  RELEASE k B REQID r           => 0
+    ");
+}

@@ -1,4 +1,5 @@
-//! The rows of a history: those of the other random tables, and those that they do not have.
+//! The rows of a history: those of the other random tables, and those that they do not have. Since the earlier core the
+//! rules changed for leases, places, bindings and the ids of acquires. The rows keep to what those rules leave alone.
 
 use super::driver::Driver;
 use crate::script::random::{self, Mode, State};
@@ -20,6 +21,10 @@ pub fn history(seed: u64) -> Vec<(String, String)> {
     for row in settings(&mut dice, is_whole) {
         perform(&mut driver, format!("0 0 {row}"));
     }
+    let terms = Terms::draw(&mut dice);
+    for row in terms.settings() {
+        perform(&mut driver, format!("0 0 {row}"));
+    }
     let (is_sent_late, has_ids) = (dice.one_in(4), !dice.one_in(3));
     let (families, is_stormy) = (dice.below(6), dice.one_in(2));
     let mode = Mode { families, is_stormy, may_diverge: false };
@@ -39,6 +44,7 @@ pub fn history(seed: u64) -> Vec<(String, String)> {
         if row == "piece" {
             "tick".clone_into(&mut row);
         }
+        let Some(mut row) = terms.left_alone(&row) else { continue };
         for id in [" REQID 1", " REQID 2", " REQID 3"].iter().filter(|_| !has_ids) {
             row = row.replace(id, "");
         }
@@ -72,16 +78,83 @@ pub fn history(seed: u64) -> Vec<(String, String)> {
             perform(&mut driver, format!("{at} {db} arrived"));
         }
     }
+    perform(&mut driver, format!("{at} 0 c10 DLOCK.LOG GET"));
     perform(&mut driver, format!("{at} 0 requests"));
     perform(&mut driver, format!("{at} 0 state"));
     done
 }
 
+/// What all calls of a history have in common.
+struct Terms {
+    /// Every lease, and the longest time of an offer: a time that is shorter than another one shortens nothing now.
+    lease_ms: u64,
+    grace_ms: u64,
+    /// An offer that nobody took closes the lock now, so either there are no delays, or no offers.
+    lock_delay_ms: u64,
+    /// A re-entry does not change the channel now.
+    channel: &'static str,
+}
+
+impl Terms {
+    fn draw(dice: &mut Dice) -> Terms {
+        let lease_ms = dice.pick(&[5, 5, 20, 60_000]);
+        Terms {
+            lease_ms,
+            grace_ms: dice.pick(&[lease_ms, 60_000]),
+            lock_delay_ms: dice.pick(&[0, 0, 0, 4]),
+            channel: dice.pick(&["", " NOTIFY ch", " SNOTIFY sh"]),
+        }
+    }
+
+    fn settings(&self) -> [String; 4] {
+        [
+            format!("set default-lease {}", self.lease_ms),
+            format!("set claim {}", self.lease_ms),
+            format!("set grace {}", self.grace_ms),
+            format!("set lock-delay {}", self.lock_delay_ms),
+        ]
+    }
+
+    /// A row without what has other rules now; `None` if nothing is left.
+    fn left_alone(&self, row: &str) -> Option<String> {
+        let mut row = row.to_owned();
+        if self.lock_delay_ms > 0 {
+            row = row.replace("DFAIR", "DLOCK");
+        }
+        if !row.contains("BLOCK") {
+            row = row.replace("QUEUE", "BLOCK");
+        }
+        let words: Vec<&str> = row.split_whitespace().collect();
+        let command = words.get(1).copied().unwrap_or_default();
+        // That core took only permit ids there.
+        if command == "DSEM.RELEASE" && !words[3].starts_with('$') {
+            return None;
+        }
+        let is_acquire = command.ends_with("ACQUIRE");
+        let mut options = vec!["BIND", "QUEUE", "DELAY", "NOTIFY", "SNOTIFY"];
+        if command != "DLATCH.INIT" {
+            options.push("PX");
+        }
+        if is_acquire || command.ends_with("RELEASE") {
+            options.push("REQID");
+        }
+        let mut kept: Vec<&str> = Vec::new();
+        let mut words = words.into_iter();
+        while let Some(word) = words.next() {
+            if options.contains(&word) {
+                words.next();
+            } else {
+                kept.push(word);
+            }
+        }
+        let channel = if is_acquire { self.channel } else { "" };
+        Some(format!("{}{channel}", kept.join(" ")))
+    }
+}
+
 fn settings(dice: &mut Dice, is_whole: bool) -> Vec<String> {
     let mut rows = vec![
-        format!("set lock-delay {}", dice.pick(&[0, 0, 0, 4])),
-        format!("set grace {}", dice.pick(&[5, 10_000])),
-        format!("set claim {}", dice.pick(&[5, 60_000])),
+        format!("set quarantine {}", dice.pick(&[0, 0, 5])),
         format!("set max-waiters-per-key {}", dice.pick(&[2, 100_000, 100_000])),
         format!("set request-memory-ms {}", dice.pick(&[9, 3_600_000])),
         format!("set deadlock-detection {}", dice.below(2)),
@@ -133,12 +206,16 @@ fn more(dice: &mut Dice, families: u64, tokens: usize) -> String {
         },
         (_, 3) => format!("DSEM.ACQUIRE {key} {owner} QUEUE 20 {channel} {id}"),
         (3, _) => format!("{name}.RENEW {key} {owner} {mode} {lease} {at} {bind}"),
-        (4, _) => format!("{name}.RELEASE {key} {owner} {mode} {at} {id}"),
+        (4, _) => {
+            format!("{name}.RELEASE {key} {owner} {mode} {at} {id} {}", dice.pick(&["", "ALL"]))
+        }
         (5, _) => format!("{name}.CHECK {key} {token}"),
-        (6, 4) => match dice.below(4) {
+        (6, 4) => match dice.below(6) {
             0 => format!("DLOCK.MRENEW 2 k l {owner} {lease}"),
             1 => format!("DLOCK.MRELEASE 2 k l {owner} {id}"),
             2 => format!("DLOCK.FENCE {key} {owner} {token}"),
+            3 => format!("DLOCK.UNBLOCK {} ERROR", 1 + dice.below(9)),
+            4 => format!("DLOCK.MACQUIRE 2 k l {owner} BLOCK 0"),
             _ => format!("DLOCK.AWAIT {key} {at} BLOCK 6 REASON"),
         },
         (6, 1) => format!("DFAIR.FENCE {key} {owner} {token}"),

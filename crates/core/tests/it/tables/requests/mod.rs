@@ -1,0 +1,5 @@
+//! Requests that are over.
+
+mod copies;
+mod memory;
+mod release;
