@@ -11,8 +11,13 @@ FINAL = ["SPENT", "NOTHELD", "LOST", "UNKNOWN", "REENTRY", "REPLACED", "DEADLOCK
          "BROKEN", "STALE", "WRONGTYPE", "NOPERM", "NOAUTH", "WRONGPASS", "CROSSSLOT", "ERR"]
 PASSING = ["QUARANTINE", "UNBLOCKED", "MOVING", "OOM", "NOREPLICAS", "MISCONF", "READONLY", "MOVED", "ASK", "TRYAGAIN",
            "CLUSTERDOWN", "LOADING", "MASTERDOWN", "EXECABORT", "BUSY", "NEW"]
-INFO = b"# dlock_keys\r\ndlock_keys:3\r\ndlock_quarantine_left_ms:%d\r\n"
 LOST = Disconnected("no reply")
+
+
+def info(left=0, age=0):
+    """The replies to INFO and to CONFIG GET."""
+    text = b"# dlock_keys\r\ndlock_quarantine_left_ms:%d\r\ndlock_quarantine_age_ms:%d\r\n" % (left, age)
+    return text, [b"dlock.restart-quarantine-ms", b"30000"]
 
 
 def settings(**other):

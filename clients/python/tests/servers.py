@@ -133,9 +133,11 @@ class Proxy:
 
     def __init__(self, port: int) -> None:
         self._to, self._pairs, self.requests = port, [], bytearray()
+        self._muted: list = []
         self.delay = 0.0  # of replies, in seconds
         self.cut_after = b""  # a request that contains this goes through, and its connection ends before the reply
         self.hold_back = b""  # a request that contains this does not go through: its connection ends
+        self.half_at = False  # of the next reply only two bytes arrive, and the connection stays open
         self.mute_at = b""  # a connection whose replies contain this stays open, and brings no more of them
         self.cuts = 0
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -184,7 +186,10 @@ class Proxy:
             while data := server.recv(1 << 16):
                 if self.delay:
                     time.sleep(self.delay)
-                is_mute = is_mute or bool(self.mute_at and self.mute_at in data)
+                is_mute = is_mute or bool(self.mute_at and self.mute_at in data) or client in self._muted
+                if self.half_at and not is_mute:
+                    self.half_at, is_mute = False, True
+                    client.sendall(data[:2])
                 if is_mute:
                     continue
                 client.sendall(data)
@@ -199,6 +204,10 @@ class Proxy:
             except OSError:
                 pass
             one.close()
+
+    def mute_all(self) -> None:
+        """All connections stay open, and bring no more replies. New ones do."""
+        self._muted += [client for client, _ in self._pairs]
 
     def cut(self) -> None:
         """Ends all connections."""

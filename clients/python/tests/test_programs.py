@@ -6,9 +6,9 @@ import math
 
 import pytest
 import redis
-from programs import FINAL, INFO, LOST, PASSING, Run, hold, option, settings, start, told
+from programs import FINAL, LOST, PASSING, Run, hold, info, option, settings, start, told
 
-from redis_dlock import DLock, NotAcquired, Replaced, Unavailable
+from redis_dlock import DLock, NotAcquired, Refused, Replaced, Unavailable
 from redis_dlock._holds import HoldState, Registry, RenewalBatch
 from redis_dlock._programs import Pause, ask
 from redis_dlock._requests import Grant, Replicas, Request, Target
@@ -80,10 +80,40 @@ def test_a_renewal_counts_if_replicas_have_it(clock):
     state, replicas = hold(clock), Replicas(1, 0.5)
     until = state.until
     clock.now += 1
-    RenewalBatch([state], replicas).apply([7, 0, INFO % 0])
+    RenewalBatch([state], replicas).apply([7, 0, *info()])
     assert state.until == until
-    RenewalBatch([state], replicas).apply([7, 1, INFO % 700])
+    RenewalBatch([state], replicas).apply([7, 1, *info()])
     assert state.until > until + 1
+
+
+@pytest.mark.parametrize(("left", "age", "counts"), [
+    (0, 0, True), (700, 5000, True), (700, 201, True), (700, 199, False), (29_999, 1, False)])
+def test_a_renewal_across_which_a_quarantine_began_does_not_count(clock, left, age, counts):
+    """docs/failover.md, rule 5: WAIT counts connections, so a replica that came again may have counted twice."""
+    state = hold(clock)
+    until = state.until
+    renewal = RenewalBatch([state], Replicas(2, 0.5))
+    clock.now += 0.2
+    renewal.apply([7, 2, *info(left, age)])
+    assert (state.until > until) == counts and state.reason() is None
+
+
+def test_the_confirmation_follows_the_lease_of_the_lock(clock):
+    for lease, wait in ((30.0, 1000), (0.6, 100)):
+        renewal = RenewalBatch([hold(clock, lease=lease)], Replicas(1, 1.0))
+        assert renewal.batch.to_send()[1] == ["WAIT", 1, wait]
+
+
+def test_a_lease_above_the_quarantine_of_the_server_is_refused(clock):
+    """Its belief could outlast the quarantine of a new primary."""
+    text, _ = info()
+    for quarantine, refused in ((29_999, True), (30_000, False)):
+        run = start(replicas=Replicas(1, 0.5)).reply(7)
+        assert run.sent[-1] == ["CONFIG", "GET", "dlock.restart-quarantine-ms"]
+        run.reply(7, 1, text, [b"dlock.restart-quarantine-ms", b"%d" % quarantine])
+        assert isinstance(run.error, Refused) == refused and len(run.background) == refused
+    run = start(replicas=Replicas(1, 0.5)).reply(7).reply(7, 1, text, ServerError("NOPERM", "text"))
+    assert run.result is not None  # a user without that right
 
 
 # Grants by message
@@ -146,15 +176,15 @@ def test_a_grant_counts_if_replicas_have_it_and_none_came_over(clock, confirmed,
     """docs/failover.md, rule 4. A replica that came over since may have confirmed a grant of another primary."""
     run = start(replicas=Replicas(1, 0.5)).reply(7)
     assert run.sent[1:] == [["DLOCK.RENEW", "k", "me", "PX", 30_000, "TOKEN", 7], ["WAIT", 1, 500],
-                            ["INFO", "dlock_keys"]]
-    run.reply(7, confirmed, INFO % left)
+                            ["INFO", "dlock_keys"], ["CONFIG", "GET", "dlock.restart-quarantine-ms"]]
+    run.reply(7, confirmed, *info(left, 5000))
     assert (run.result is not None) == counts and len(run.background) == (not counts)
     if left:
         assert run.step.seconds >= 0.7  # the quarantine
 
 
 def test_too_few_replicas_end_a_try_and_in_time_a_wait(clock):
-    few = (7, 0, INFO % 0)
+    few = (7, 0, *info())
     run = start(limit=0, replicas=Replicas(1, 0.5)).reply(7).reply(*few)
     assert isinstance(run.error, NotAcquired) and "NOREPLICAS 0 of 1" in str(run.error)
     run = start(replicas=Replicas(1, 0.5))

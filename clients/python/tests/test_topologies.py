@@ -194,6 +194,8 @@ def test_a_sentinel_group(sentinel, key):
     watch, primary, replica = sentinel
     group = redis.sentinel.Sentinel([("127.0.0.1", watch.port)])
     client = group.master_for("main", socket_timeout=2)
+    for server in (primary, replica):
+        server.ask("CONFIG", "SET", "dlock.restart-quarantine-ms", 10000)  # as long as the lease
     with DLock(client, lease=10.0, replicas=1) as locks:
         contend(locks, key, lambda name: client.execute_command("DLOCK.BREAK", name))
         hold = locks.lock(key).acquire()

@@ -425,8 +425,7 @@ async def test_a_lost_connection_makes_its_waits_ask_again(make, server, key):
     hold = await make().acquire(key)
     waiting = api.start(key)
     await api.until(lambda: server.waiters(key) == 1)
-    mine = api.locks._io._link.connection
-    name = "{}:{}".format(*mine._writer.get_extra_info("sockname"))
+    name = "{}:{}".format(*api.locks._io._link.socket.getsockname())
     server.client.execute_command("CLIENT", "KILL", "ADDR", name)
     await api.until(lambda: not any(name == one["addr"] for one in server.client.client_list()))
     await api.release(await api.acquire(f"{key}:other"))  # which finds the connection closed

@@ -3,165 +3,235 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import os
+import weakref
 from collections import deque
-from typing import Any, Callable, Optional, TypeVar
+from typing import Any, Callable, Optional, TypeVar, Union
 
-from ._base import FLUSHES, Base, Options, name_for
+from ._base import FLUSHES, FORMER, Base, Options, new_connection
 from ._clock import CLOCK_INTERVAL, now
 from ._holds import HoldState, RenewalBatch
 from ._programs import Pause, Program, acquire, give_up, release
-from ._requests import Batch, Message, Target, log, pack
-from .errors import Disconnected, ServerError, failures, from_cluster, from_opening, from_redis, of_pipeline
+from ._requests import Batch, Message, Target, log, pack, read_replies
+from .errors import Disconnected, ServerError, failures, from_cluster, from_opening, of_pipeline
 
 T = TypeVar("T")
 L = TypeVar("L")
 
+#: Takes the replies to a batch, or why there are none.
+End = Callable[[Union[list[Any], Exception]], Any]
 
-class _Link:
-    """A connection, and the batches whose replies are still to come."""
 
-    def __init__(self, connection: Any) -> None:
-        self.connection = connection
-        self.sent: deque[tuple[Batch, asyncio.Future[list[Any]]]] = deque()
-        self.reader: Optional[asyncio.Task[None]] = None
+def is_running(loop: Any) -> bool:
+    """Whether this is a step of the loop, and no other thread."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
+class _Link(asyncio.Protocol):
+    """A connection that redis-py opened, and the batches whose replies are still to come.
+
+    It reads by itself: replies are applied in the step of the loop that reads them, before any timer.
+    """
+
+    def __init__(self, connection: Any, limit: Callable[[], float], on_end: Callable[[Any, bool], None]) -> None:
+        self._writer, connection._reader, connection._writer = connection._writer, None, None
+        self._transport, self._limit, self._on_end = self._writer.transport, limit, on_end
+        self._transport.set_protocol(self)
+        self._sent: deque[tuple[Batch, int, End, float]] = deque()  # with the number of replies, and since when
+        self._rest, self._replies = b"", list[Any]()
+        self._timer: Optional[asyncio.TimerHandle] = None
+        self._is_reading = self.is_ended = False
+        self.socket = self._transport.get_extra_info("socket")
+
+    def send(self, batches: list[tuple[Batch, End]]) -> None:
+        commands: list[Any] = []
+        for batch, end in batches:
+            words = batch.to_send()
+            commands += words
+            self._sent.append((batch, len(words), end, now() + batch.block))
+        self._transport.write(pack(commands))
+        self._watch()
+
+    def _watch(self) -> None:
+        """Ends the connection if a reply does not come in time."""
+        loop = asyncio.get_running_loop()
+        if self._left() <= 0:
+            self.read()
+        if self._left() <= 0:
+            self.end(Disconnected(f"no reply within {self._limit():g} s"))
+        elif self._sent and (self._timer is None or not loop.time() < self._timer.when() < loop.time() + self._left()):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = loop.call_later(self._left(), self._watch)
+
+    def _left(self) -> float:
+        return self._sent[0][3] + self._limit() - now() if self._sent else math.inf
+
+    def read(self) -> None:
+        """Takes what has arrived, without waiting for the loop. With TLS only the loop can."""
+        if not (self._is_reading or self.is_ended) and self._transport.get_extra_info("sslcontext") is None:
+            try:
+                self.data_received(os.read(self.socket.fileno(), 1 << 16))
+            except OSError:
+                pass  # nothing, or the loop will see what
+
+    def data_received(self, data: bytes) -> None:
+        self._is_reading, is_former = True, False
+        try:
+            arrived, self._rest = read_replies(self._rest + data)
+            for reply in arrived:
+                batch, count, end, _ = self._sent[0]
+                self._replies.append(reply)
+                is_former = is_former or (isinstance(reply, ServerError) and reply.code in FORMER)
+                if len(self._replies) == count:
+                    batch.check(self._replies)
+                    self._sent.popleft()
+                    replies, self._replies = self._replies, []
+                    end(replies)
+            if is_former:
+                self.end(Disconnected("the server is not a primary"), True)
+        except (Disconnected, IndexError) as error:
+            self.end(Disconnected(str(error)))
+        finally:
+            self._is_reading = False
+
+    def connection_lost(self, error: Optional[Exception]) -> None:
+        self.end(Disconnected(str(error or "the connection ended")))
+
+    def end(self, error: Exception, is_former: bool = False) -> None:
+        """Replies that are still to come must not be taken for others."""
+        if not self.is_ended:
+            self.is_ended = True
+            self._transport.abort()
+            while self._sent:
+                self._sent.popleft()[2](error)
+            self._on_end(self, is_former)
 
 
 class _Server:
     """Sends batches over one connection, without waiting for the replies to those before."""
 
-    def __init__(self, client: Any, timeout: float, on_drop: Callable[[], None]) -> None:
-        self._pool, self._timeout, self._name = client.connection_pool, timeout, name_for(client.connection_pool)
-        self._on_drop = on_drop  # called when a connection failed, and the places that were asked for over it
+    def __init__(self, client: Any, limit: Callable[[], float], on_drop: Callable[[bool], None]) -> None:
+        self._pool, self._limit, self._on_drop = client.connection_pool, limit, on_drop
         self._link: Optional[_Link] = None
-        self._queue: list[tuple[Batch, asyncio.Future[list[Any]]]] = []
+        self._queue: list[tuple[Batch, End]] = []
         self._opening: Optional[asyncio.Task[None]] = None
+        self._idle: list[_Link] = []  # for batches that block
+        self._links: weakref.WeakSet[_Link] = weakref.WeakSet()
 
     async def run(self, batch: Batch) -> list[Any]:
+        loop, link = asyncio.get_running_loop(), None
+        outcome: Any = None
+        future: asyncio.Future[Any] = loop.create_future()
+        one = (batch, lambda found: None if future.done() else future.set_result(found))
         try:
             if batch.block:
-                return await self._alone(batch)
-            loop = asyncio.get_running_loop()
-            future: asyncio.Future[list[Any]] = loop.create_future()
-            self._queue.append((batch, future))
-            if len(self._queue) == 1:
-                loop.call_soon(self._flush)  # in one write with the batches of other tasks
-            return await future  # if the caller is cancelled, the others' replies still come in order
-        except ServerError as refusal:  # of the connection
-            return [refusal] * len(batch.to_send())
+                link = self._idle.pop() if self._idle else await self._open()
+                link.send([one])
+            else:
+                self._queue.append(one)
+                if len(self._queue) == 1:
+                    loop.call_soon(self._flush)  # in one write with the batches of other tasks
+            outcome = await future  # if the caller is cancelled, the others' replies still come in order
+        except ServerError as refusal:
+            outcome = refusal
+        finally:
+            if link is not None and outcome is None:
+                link.end(Disconnected("cancelled"))
+        if link is not None and not link.is_ended:
+            self._idle.append(link)
+        if isinstance(outcome, ServerError):  # of the opening
+            return [outcome] * len(batch.to_send())
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome  # type: ignore[no-any-return]
+
+    def renew(self, renewals: RenewalBatch) -> None:
+        """Sends renewals now, and applies the replies in the step that reads them."""
+        self._queue.append((renewals.batch, renewals.end))
+        self._flush()
 
     def _flush(self) -> None:
         """Sends what is in the queue, or opens a connection for it."""
-        loop, link = asyncio.get_running_loop(), self._link
-        if not self._queue:
-            return
-        if link is None:
-            if self._opening is None or self._opening.done():
-                self._opening = loop.create_task(self._open())
-            return
-        link.sent.extend(self._queue)
-        packed = pack([command for batch, _ in self._queue for command in batch.to_send()])
-        self._queue = []
-        # Not send_packed_command: it opens a connection that ended again, and its order is that of tasks.
-        writer = link.connection._writer
-        is_open = writer is not None and not writer.is_closing()
-        if is_open:
-            writer.write(packed)
-        if link.reader is None or link.reader.done():
-            ended = Disconnected("the connection ended")
-            link.reader = loop.create_task(self._receive(link) if is_open else self._drop(link, ended))
-
-    async def _open(self) -> None:
-        try:
-            self._link = _Link(await self._get())
-        except (Exception, asyncio.CancelledError) as error:
+        if self._queue and self._link is not None:
             queue, self._queue = self._queue, []
-            self._fail(queue, error)
+            self._link.send(queue)
+        elif self._queue and (self._opening is None or self._opening.done()):
+            self._opening = asyncio.get_running_loop().create_task(self._open_link())
+
+    async def _open_link(self) -> None:
+        try:
+            self._link = await self._open()
+        except (Exception, asyncio.CancelledError) as error:
+            self._fail(error if isinstance(error, (Disconnected, ServerError)) else Disconnected(repr(error)))
             if isinstance(error, asyncio.CancelledError):
                 raise
         else:
             self._flush()
 
-    async def _receive(self, link: _Link) -> None:
+    async def _open(self) -> _Link:
+        if len(self._links) >= self._pool.max_connections:
+            raise Disconnected(f"all {self._pool.max_connections} connections are in use")
+        connection = new_connection(self._pool, self._limit())
         try:
-            while link.sent:
-                batch, future = link.sent[0]
-                replies = [await self._read(link.connection, 0.0) for _ in batch.to_send()]
-                link.sent.popleft()
-                if not future.done():
-                    future.set_result(replies)
-        except (Exception, asyncio.CancelledError) as error:
-            await self._drop(link, error)
-            if isinstance(error, asyncio.CancelledError):
-                raise
+            await connection.connect()
+            link = _Link(connection, self._limit, self._ended)
+        except GeneratorExit:
+            raise  # the loop has ended
+        except BaseException as error:
+            await connection.disconnect(nowait=True)
+            if isinstance(error, failures()):
+                raise from_opening(error) from None
+            raise
+        self._links.add(link)
+        return link
 
-    async def _drop(self, link: _Link, error: BaseException) -> None:
-        """Ends a connection: replies that are still to come must not be taken for others."""
-        if self._link is link:
+    def _fail(self, error: Exception) -> None:
+        queue, self._queue = self._queue, []
+        for _, end in queue:
+            end(error)
+
+    def _ended(self, link: _Link, is_former: bool) -> None:
+        self._links.discard(link)
+        if link in self._idle:
+            self._idle.remove(link)
+        if link is self._link:
             self._link = None
-            self._fail(link.sent, error)
-            await link.connection.disconnect(nowait=True)
-            await self._pool.release(link.connection)
-            self._on_drop()
+        elif not is_former:
+            return
+        self._on_drop(is_former)
 
-    def _fail(self, batches: Any, error: BaseException) -> None:
-        outcome = error if isinstance(error, ServerError) else Disconnected(str(error) or type(error).__name__)
-        for _, future in batches:
-            if not future.done():
-                future.set_exception(outcome)
-        batches.clear()
-
-    async def _alone(self, batch: Batch) -> list[Any]:
-        """A batch that blocks has a connection of its own."""
-        connection, is_done = await self._get(), False
-        try:
-            commands = batch.to_send()
-            await connection.send_packed_command(pack(commands), check_health=False)
-            replies = [await self._read(connection, batch.block) for _ in commands]
-            is_done = True
-            return replies
-        except failures() as error:
-            raise from_redis(error) from None
-        finally:
-            if not is_done:
-                await connection.disconnect(nowait=True)
-            await self._pool.release(connection)
-
-    async def _get(self) -> Any:
-        try:
-            return await self._pool.get_connection(*self._name)
-        except failures() as error:
-            raise from_opening(error) from None
-
-    async def _read(self, connection: Any, block: float) -> Any:
-        started, limit = now(), self._timeout + block
-        try:
-            reply = await connection.read_response(disable_decoding=True, timeout=limit)
-        except failures() as error:
-            reply = from_redis(error)
-            if not isinstance(reply, ServerError):
-                raise
-        if reply is None and now() - started > limit - 0.01:  # what redis-py returns after a timeout
-            raise Disconnected(f"no reply within {limit:g} s")
-        return reply
+    def read(self) -> None:
+        if self._link is not None:
+            self._link.read()
 
     def node(self, key: str) -> str:
         return ""
 
     async def close(self) -> None:
-        for task in (self._opening, None if self._link is None else self._link.reader):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-        self._fail(self._queue, Disconnected("closed"))
-        if self._link is not None:
-            await self._drop(self._link, Disconnected("closed"))
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
+        self._fail(Disconnected("closed"))
+        for link in list(self._links):
+            link.end(Disconnected("closed"))
+        await asyncio.sleep(0)  # now their sockets are closed
 
     def forget(self) -> list[Any]:
-        """After a fork: the connections that the parent goes on using."""
+        """After a fork: the sockets that the parent goes on using."""
         connections = [*getattr(self._pool, "_available_connections", ()),
-                       *getattr(self._pool, "_in_use_connections", ())]  # also that of the link
+                       *getattr(self._pool, "_in_use_connections", ())]
         self._pool.reset()
-        return connections
+        return [*sockets(connections), *(link.socket for link in self._links)]
+
+
+def sockets(connections: list[Any]) -> list[Any]:
+    writers = [getattr(connection, "_writer", None) for connection in connections]
+    return [writer.get_extra_info("socket") for writer in writers if writer is not None]
 
 
 class _Cluster:
@@ -174,16 +244,27 @@ class _Cluster:
     async def run(self, batch: Batch) -> list[Any]:
         try:
             if batch.block:
-                return [await self._client.execute_command(*batch.commands[0])]
-            async with self._turns:
-                if len(batch.commands) == 1:
-                    return [await self._client.execute_command(*batch.commands[0])]
-                pipeline = self._client.pipeline()
-                for command in batch.commands:
-                    pipeline.execute_command(*command)
-                return of_pipeline(await pipeline.execute(raise_on_error=False))
+                replies = [await self._client.execute_command(*batch.commands[0])]
+            else:
+                async with self._turns:
+                    replies = await self._send(batch)
+            batch.check(replies)
+            return replies
         except failures() as error:
             return from_cluster(error, len(batch.commands))
+        except asyncio.CancelledError:
+            for node in self._client.get_nodes():  # one of the connections may have replies to come
+                for connection in list(node._free):
+                    await connection.disconnect(nowait=True)
+            raise
+
+    async def _send(self, batch: Batch) -> list[Any]:
+        if len(batch.commands) == 1:
+            return [await self._client.execute_command(*batch.commands[0])]
+        pipeline = self._client.pipeline()
+        for command in batch.commands:
+            pipeline.execute_command(*command)
+        return of_pipeline(await pipeline.execute(raise_on_error=False))
 
     def node(self, key: str) -> str:
         try:
@@ -199,7 +280,7 @@ class _Cluster:
         for node in self._client.get_nodes():
             connections += node._connections
             node._connections, node._free = [], type(node._free)(maxlen=node._free.maxlen)
-        return connections
+        return sockets(connections)
 
 
 class _Waiter:
@@ -234,19 +315,25 @@ class AsyncEngine(Base[L]):
     """Runs programs, renews holds and hears messages. For one event loop: that of the first acquire."""
 
     def _connect(self, is_cluster: bool) -> Any:
-        return _Cluster(self.client) if is_cluster else _Server(self.client, self.response_timeout, self._wake_all)
+        return _Cluster(self.client) if is_cluster else _Server(self.client, self._limit, self._on_drop)
 
     _inherited: list[Any] = []
 
     def _begin(self) -> None:
         super()._begin()
-        self._wakeup = _Waiter()
+        self._wakes_at = math.inf
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._renewer: Optional[asyncio.Task[None]] = None
+        self._timer: Optional[asyncio.TimerHandle] = None
         self._listener: Optional[asyncio.Task[None]] = None
 
     def _notify(self) -> None:
-        self._wakeup.wake(None)
+        self._wakes_at = 0.0
+        self._renew_holds()
+
+    def _resubscribe(self) -> None:
+        if self._listener is not None:
+            self._listener.cancel()
+            self._generation, self._listener = 0, asyncio.get_running_loop().create_task(self._listen())
 
     async def close(self) -> None:
         """Releases all holds, and ends the tasks. The client stays open: it is the caller's."""
@@ -260,10 +347,11 @@ class AsyncEngine(Base[L]):
         await asyncio.sleep(0)  # they leave their queues, in tasks
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self.response_timeout)
-        ending = [task for task in (self._renewer, self._listener) if task is not None]
-        for task in ending:
-            task.cancel()
-        await asyncio.gather(*ending, return_exceptions=True)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._listener is not None:
+            self._listener.cancel()
+            await asyncio.gather(self._listener, return_exceptions=True)
         await self._io.close()
 
     # Programs.
@@ -318,26 +406,30 @@ class AsyncEngine(Base[L]):
 
     # Holds.
 
-    async def _acquire(self, target: Target, options: Options, timeout: Optional[float]) -> HoldState:
+    async def _acquire(self, target: Target, options: Options, timeout: Optional[float],
+                       waits: bool = True) -> HoldState:
         if self._is_closed:
             raise RuntimeError("the AsyncDLock is closed")
         loop = asyncio.get_running_loop()
         if self._listener is None or self._listener.done():
             self._listener = loop.create_task(self._listen())
-        request, max_hold = self._request(target, options, timeout), options.get("max_hold", self.max_hold)
-        state = await self._run(acquire(request, timeout, self._settings, self._background, max_hold))
+        request = self._request(target, options, timeout if waits else 0)
+        max_hold = options.get("max_hold", self.max_hold)
+        state = await self._run(acquire(request, timeout, self._settings, self._background, max_hold, waits))
         if self._is_closed:
             self._background(give_up(state.request, self._settings))
             raise RuntimeError("the AsyncDLock is closed")
+        self._loop, state.read = loop, self._read
         self._registry.add(state)
-        if state.is_unannounced and self._listener is not None:  # perhaps that of a server that became a replica
-            self._listener.cancel()
-            self._generation, self._listener = 0, loop.create_task(self._listen())
+        if state.is_unannounced:  # the subscription is perhaps that of a server that became a replica
+            self._resubscribe()
         if state.renew_at < self._wakes_at - state.request.px / 6:
             self._notify()
-        if self._renewer is None or self._renewer.done():
-            self._renewer = loop.create_task(self._renew_holds())
         return state
+
+    def _read(self) -> None:
+        if is_running(self._loop) and isinstance(self._io, _Server):
+            self._io.read()
 
     async def _release(self, state: HoldState, done: bool = False) -> None:
         self._registry.remove(state)
@@ -345,22 +437,30 @@ class AsyncEngine(Base[L]):
 
     # Tasks.
 
-    async def _renew_holds(self) -> None:
-        """Renews all holds, and tells the tasks whose holds are lost."""
-        while True:
-            sleep = self._wakeup = _Waiter()
-            rounds, self._wakes_at = self._registry.due(self._settings.replicas, self._io.node)
-            for renewals in rounds:
-                self._spawn(self._renew(renewals))
-            while now() < self._wakes_at and not sleep.is_woken:
-                left = max(0.001, self._wakes_at - now())
-                await sleep.wait(min(CLOCK_INTERVAL, left) if len(self._registry) else left)
+    def _renew_holds(self) -> None:
+        """Renews the holds that are due, in one step of the loop, and tells the tasks whose holds are lost."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._is_closed:
+            return
+        try:
+            if now() >= self._wakes_at:
+                rounds, self._wakes_at = self._registry.due(self._settings.replicas, self._io.node)
+                for renewals in rounds:
+                    if isinstance(self._io, _Server):
+                        self._io.renew(renewals)
+                    else:
+                        self._spawn(self._renew(renewals))
+        finally:
+            left = max(0.001, self._wakes_at - now())
+            wait = min(CLOCK_INTERVAL, left) if len(self._registry) else left
+            self._timer = asyncio.get_running_loop().call_later(wait, self._renew_holds)
 
     async def _renew(self, renewals: RenewalBatch) -> None:
         try:
-            renewals.apply(await self._io.run(renewals.batch))
+            renewals.end(await self._io.run(renewals.batch))
         except Disconnected as error:
-            log.info("renewal: %s", error)
+            renewals.end(error)
 
     async def _listen(self) -> None:
         if not hasattr(self.client, "pubsub"):  # a cluster client of an older redis-py: waits poll
@@ -369,6 +469,8 @@ class AsyncEngine(Base[L]):
             try:
                 async with self.client.pubsub() as pubsub:
                     await pubsub.subscribe(self._channel, FLUSHES)
+                    if getattr(asyncio.current_task(), "cancelling", int)():
+                        return  # while it connects, redis-py can drop a cancellation
                     while not self._is_closed:
                         self._on_message(await pubsub.get_message(timeout=None))
             except Exception as error:
@@ -377,12 +479,11 @@ class AsyncEngine(Base[L]):
 
     def _after_fork(self) -> None:
         """In a child: holds, tasks and connections are the parent's. Closes copies of sockets without a byte."""
-        for connection in self._io.forget():
-            transport = getattr(getattr(connection, "_writer", None), "transport", None)
-            socket = getattr(transport, "_sock", None)
-            if socket is not None:
-                socket.close()
+        for socket in self._io.forget():
+            inner = getattr(socket, "_sock", None)
+            if inner is not None:
+                inner.close()
         # What the parent's tasks refer to must live on: a task that is destroyed would end its connection here.
-        self._inherited.append((self._io, self._tasks, self._waiters, self._listener, self._renewer))
+        self._inherited.append((self._io, self._tasks, self._waiters, self._listener, self._timer))
         self._io = self._connect(hasattr(self.client, "get_nodes"))
         self._begin()

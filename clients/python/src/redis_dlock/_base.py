@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
+import sys
 import warnings
 import weakref
 from collections.abc import Iterable
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, Optional, TypedDict, TypeVar
 
 from ._holds import HoldState, Registry
 from ._programs import Settings
 from ._requests import Arg, Message, Replicas, Request, Target, key_tuple, log, message, new_id
+from .errors import ServerError, user_error
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -22,10 +26,20 @@ FLUSHES = "dlock:notify"
 L = TypeVar("L")
 
 
-def name_for(pool: Any) -> tuple[str, ...]:
-    """What ``get_connection`` of a pool wants: in valkey-py, and before redis-py 5.3, the name of a command."""
-    first = next(iter(inspect.signature(pool.get_connection).parameters.values()))
-    return ("_",) if first.default is first.empty else ()
+#: Replies of a server that became a replica: its connections lead nowhere.
+FORMER = {"READONLY", "MASTERDOWN", "UNBLOCKED"}
+
+
+def new_connection(pool: Any, limit: float) -> Any:
+    """A connection as those of a pool, for one owner: any interrupted call can leave replies to come in the pool's.
+
+    It is opened once, within ``limit`` seconds a step.
+    """
+    own = pool.connection_kwargs
+    names = ("socket_timeout",) if "path" in own else ("socket_timeout", "socket_connect_timeout")
+    limits = {name: min(limit, own.get(name) or limit) for name in names}
+    once: dict[str, Any] = {"retry": None, "retry_on_error": [], "retry_on_timeout": False}
+    return pool.connection_class(**{**own, **limits, **once})
 
 
 class Options(TypedDict, total=False):
@@ -57,7 +71,7 @@ class Base(Generic[L]):
         # A cluster client reads replies with its own timeout.
         of_nodes = getattr(client, "connection_kwargs", None) or getattr(client, "get_connection_kwargs", dict)()
         limit = of_nodes.get("socket_timeout") if is_cluster else None
-        confirm = Replicas(replicas, min(lease / 6, response_timeout / 3, 1.0))
+        confirm = Replicas(replicas, min(response_timeout / 3, 1.0))
         self._settings = Settings(queue, retry_for, block, min(60.0, limit / 2) if limit else 60.0, confirm)
         self._channel = f"{FLUSHES}:{new_id()}"
         self._is_closed = False
@@ -70,6 +84,19 @@ class Base(Generic[L]):
         _instances.add(self)
 
     def _connect(self, is_cluster: bool) -> Any:
+        raise NotImplementedError
+
+    def _limit(self) -> float:
+        """How long a reply may take. Before the shortest lease ends, another connection has to be opened and used."""
+        return min(self.response_timeout, max(0.05, self._registry.shortest / 4))
+
+    def _on_drop(self, is_former: bool) -> None:
+        """A connection ended, and with it the places that were asked for over it. Perhaps its server is a replica."""
+        if is_former:
+            self._resubscribe()
+        self._wake_all()
+
+    def _resubscribe(self) -> None:
         raise NotImplementedError
 
     def _begin(self) -> None:
@@ -125,6 +152,8 @@ class Base(Generic[L]):
         owner, label = options.get("owner"), options.get("label")
         for word in (owner or "", label or ""):
             word.encode()  # an error here is the caller's, and not that of all who share the connection
+        if hasattr(self.client, "keyslot") and len({self.client.keyslot(key) for key in target.keys}) > 1:
+            raise user_error(ServerError("CROSSSLOT", "in a cluster, keys that are locked together need the same slot"))
         # A grant to a client that died while it waited lasts so long: renewals ask for the whole lease.
         px = lease if timeout == 0 else min(lease, self._settings.queue)
         return Request(target, owner or new_id(), new_id(), lease, px, self._channel, label)
@@ -159,25 +188,60 @@ class Base(Generic[L]):
         return self._handle(Target("DLOCK", key_tuple(keys), form="any"), options)
 
 
+NOT_ENTERED = "the block was entered in another thread or task: use 'with lock.acquire() as hold'"
+
+
 class EnteredHolds(Generic[L]):
-    """The holds of the ``with`` blocks of one lock, by thread or task."""
+    """The holds of the ``with`` blocks of one lock, by the frames that run the blocks.
+
+    A generator may enter and exit in different threads or tasks, but its frame is one. The reference keeps the frame,
+    so that no other one is taken for it.
+    """
 
     def __init__(self) -> None:
-        self._holds: dict[Any, list[L]] = {}
+        self._holds: dict[FrameType, list[tuple[Any, L]]] = {}
+        self._lost_exits = 0
 
-    def push(self, who: Any, hold: L) -> L:
-        self._holds.setdefault(who, []).append(hold)
+    def push(self, frame: FrameType, who: Any, hold: L) -> L:
+        self._holds.setdefault(frame, []).append((who, hold))
         return hold
 
-    def pop(self, who: Any) -> L:
-        if who not in self._holds and sum(map(len, self._holds.values())) == 1:
-            who = next(iter(self._holds))  # a generator, or a fixture of pytest, may end elsewhere than it began
-        if who not in self._holds:
-            raise RuntimeError("the block was entered in another thread or task: use 'with lock.acquire() as hold'")
-        hold = self._holds[who].pop()
-        if not self._holds[who]:
-            del self._holds[who]
+    def pop(self, frame: FrameType, who: Any) -> tuple[list[L], bool]:
+        """The hold of the block that ends, and True. Else False, with the holds that no block can have any more."""
+        if frame in self._holds:
+            return [self._take(frame)], True
+        # A helper, as ExitStack, calls from other frames: those that entered have ended.
+        running = {at for stack in sys._current_frames().values() for at in _stack(stack)}
+        ended = [at for at, entered in list(self._holds.items())
+                 if at not in running and _has_ended(at, entered[-1][0], who)]
+        mine = [at for at in ended if self._holds[at][-1][0] == who] or ended
+        if len(ended) == 1 or mine is not ended:
+            return [self._take(mine[-1])], True
+        self._lost_exits += 1
+        if self._lost_exits < len(ended):
+            return [], False  # the others may still be in use
+        self._lost_exits = 0
+        return [self._take(at) for at in ended], False
+
+    def _take(self, frame: FrameType) -> L:
+        _, hold = self._holds[frame].pop()
+        if not self._holds[frame]:
+            del self._holds[frame]
         return hold
+
+
+def _stack(frame: Optional[FrameType]) -> Iterable[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _has_ended(frame: FrameType, who: Any, asks: Any) -> bool:
+    """Whether a frame that runs in no thread is no generator's or task's that goes on later."""
+    if frame.f_code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR):
+        return False
+    is_task = isinstance(who, asyncio.Task)
+    return who is asks or who.done() if is_task else not frame.f_code.co_flags & inspect.CO_COROUTINE
 
 
 class BaseLock(Generic[L]):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Union
 
 from ._clock import now
 from ._requests import Batch, Grant, Message, Replicas, Request, log
-from .errors import LockLost, ServerError
+from .errors import FINAL, Disconnected, LockLost, ServerError
 
 #: Clocks of two machines run at different rates: a lease counts for less than its time here.
 _RATE, _MARGIN = 0.99, 0.002
@@ -33,6 +33,8 @@ class HoldState:
         self.until = sent + request.px * _RATE - _MARGIN
         self.renew_at, self._sent, self._lease = sent + request.px / 3, sent, request.px
         self.hinted_at = math.inf  # when to renew it because of a message
+        self.read: Callable[[], Any] = int  # takes what has arrived, without waiting: perhaps the reply to a renewal
+        self.refusal = ""  # the code with which the last renewal was refused
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -53,7 +55,7 @@ class HoldState:
         """Whether to renew it now, or nearly now, together with others. If no reply comes, the next attempt follows."""
         if self.lease(at) < self.request.lease / 30:
             self.renew_at = self.hinted_at = math.inf  # max_hold is nearly over
-        retry = max(0.01, min(1.0, self._lease / 10))
+        retry = max(0.01, min(1.0, self._lease / 15))
         if self.renew_at > at + retry / 3 and self.hinted_at > at:
             return False
         self.renew_at, self.hinted_at, self._sent = at + retry, math.inf, at
@@ -75,8 +77,10 @@ class HoldState:
         """Why the hold is lost; None while it is certain. No I/O."""
         if self._reason is None and self.pid != os.getpid():
             return "forked"
-        if now() >= self.until:
-            self.lose("expired")
+        if now() >= self.until and self._reason is None:
+            self.read()
+            if now() >= self.until:
+                self.lose("expired")
         return self._reason
 
     def valid_for(self) -> float:
@@ -94,26 +98,48 @@ class RenewalBatch:
     """Renewals of several holds, in one batch."""
 
     def __init__(self, due: list[HoldState], replicas: Replicas) -> None:
-        self._sent, self._replicas = now(), replicas
-        self._due = [(hold, hold.lease(self._sent)) for hold in due]
+        self._sent, leases = now(), [hold.request.lease for hold in due]
+        self._due, self._longest = [(hold, hold.lease(self._sent)) for hold in due], max(leases)
+        self._replicas = replicas._replace(seconds=min(replicas.seconds, min(leases) / 6))
         renewals = [hold.request.renew(grant, lease) for hold, lease in self._due for grant in hold.grants]
-        self.batch = Batch(renewals, due[0].keys[0], replicas=replicas)
+        self._tokens = [1 if isinstance(grant.token, str) else grant.token for hold in due for grant in hold.grants]
+        self.batch = Batch(renewals, due[0].keys[0], replicas=self._replicas, check=self._check)
 
-    def apply(self, replies: list[Any], is_new: bool = False) -> Optional[ServerError]:
-        """Extends the holds; returns why it did not extend the last one. ``is_new``: a grant before its work.
+    def _check(self, replies: list[Any]) -> None:
+        for token, reply in zip(self._tokens, replies):
+            if reply != token and not isinstance(reply, ServerError):
+                raise Disconnected(f"the reply to a renewal is {reply!r}")
 
-        An error other than that nothing is held says nothing about a hold: the next round tries again.
+    def end(self, outcome: Union[list[Any], Exception]) -> None:
+        """Applies the replies; or there are none."""
+        if isinstance(outcome, Exception):
+            log.info("renewal: %s", outcome)
+        else:
+            self.apply(outcome)
+
+    def apply(self, replies: list[Any]) -> Optional[ServerError]:
+        """Extends the holds; returns why it did not extend the last one.
+
+        An error other than that nothing is held says nothing about a hold: it is renewed again.
         """
-        failure, rest = self._replicas.failure(replies[len(self.batch.commands) :], is_new), iter(replies)
-        errors: list[ServerError] = []
+        failure = self._replicas.failure(replies[len(self.batch.commands) :], now() - self._sent, self._longest)
+        errors, rest, refused = list[ServerError](), iter(replies), dict[str, ServerError]()
         if failure is not None:
             log.info("renewal: %s", failure)
         for hold, lease in self._due:
             errors = [reply for _, reply in zip(hold.grants, rest) if isinstance(reply, ServerError)]
             if {"NOTHELD", "WRONGTYPE"} & {error.code for error in errors}:
                 hold.lose(hold.hint)
-            elif not errors and failure is None:
+            elif errors:
+                if errors[0].code in FINAL:  # others pass, perhaps soon
+                    hold.renew_at = max(hold.renew_at, self._sent + lease / 3)
+                if hold.refusal != errors[0].code:
+                    refused[errors[0].code] = errors[0]
+            elif failure is None:
                 hold.renewed(self._sent, lease)
+            hold.refusal = errors[0].code if errors else ""
+        for error in refused.values():  # once, until it changes
+            log.warning("the server refuses to renew holds: %s", error)
         return errors[0] if errors else failure
 
 
@@ -122,12 +148,14 @@ class Registry:
 
     def __init__(self) -> None:
         self._holds: dict[str, HoldState] = {}
+        self.shortest = math.inf  # of the leases
 
     def __len__(self) -> int:
         return len(self._holds)
 
     def add(self, hold: HoldState) -> None:
         self._holds[hold.request.reqid] = hold
+        self.shortest = min(self.shortest, hold.request.px)
 
     def remove(self, hold: HoldState) -> None:
         self._holds.pop(hold.request.reqid, None)
@@ -141,11 +169,12 @@ class Registry:
         Drops holds that are lost.
         """
         at, due = now(), dict[str, list[HoldState]]()
-        again = at + 10
+        again, self.shortest = at + 10, math.inf
         for hold in self.all():
             if hold.reason() is not None:
                 self.remove(hold)
                 continue
+            self.shortest = min(self.shortest, hold.request.px)
             if hold.is_due(at):
                 due.setdefault(node(hold.keys[0]), []).append(hold)
             again = min(again, hold.renew_at, hold.hinted_at, hold.until)

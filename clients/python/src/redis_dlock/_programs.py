@@ -17,6 +17,7 @@ from ._clock import now
 from ._holds import FLUSH_GAP, HoldState, RenewalBatch
 from ._requests import Arg, Batch, Command, Message, Replicas, Request, milliseconds
 from .errors import (
+    FINAL,
     Disconnected,
     DLockError,
     LockLost,
@@ -29,10 +30,6 @@ from .errors import (
 )
 
 T = TypeVar("T")
-
-#: These end an acquire, a release, a wait. Every other code passes: the same request, a little later.
-_FINAL = {"SPENT", "NOTHELD", "LOST", "UNKNOWN", "REENTRY", "REPLACED", "DEADLOCK", "LIMIT", "DIVERGED", "STOPPED",
-          "BROKEN", "STALE", "WRONGTYPE", "NOPERM", "NOAUTH", "WRONGPASS", "CROSSSLOT", "ERR"}
 
 
 @dataclass
@@ -90,16 +87,17 @@ def ask(command: Command, key: str, settings: Settings, block: float = 0.0) -> P
             reply = error
         if not isinstance(reply, (Disconnected, ServerError)):
             return reply
-        if reply.code in _FINAL:
+        if reply.code in FINAL:
             raise user_error(reply)
         yield backoff.pause(reply)
 
 
 def acquire(request: Request, limit: Optional[float], settings: Settings, in_background: Any,
-            max_hold: Optional[float]) -> Program[HoldState]:
+            max_hold: Optional[float], waits: bool = True) -> Program[HoldState]:
     """Asks until the request is granted; at most ``limit`` seconds (0: once; None: forever).
 
-    ``in_background`` runs a program in the background: whatever else ends the wait, the request is given up.
+    ``in_background`` runs a program in the background: whatever else ends the wait, the request is given up. Without
+    ``waits`` only until the server says whether the lock is free.
     """
     key, end = request.target.keys[0], math.inf if limit is None else now() + limit
     backoff, first, may_have, was_poll = _Backoff(settings.retry_for), now(), False, False
@@ -108,18 +106,20 @@ def acquire(request: Request, limit: Optional[float], settings: Settings, in_bac
         while True:
             sent = now()
             left = max(0.0, end - sent)
-            copy, block = _copy(request, left, settings)
+            copy, block = _copy(request, left if waits else 0.0, settings)
+            is_first = not may_have
             first, may_have = first if may_have else sent, True  # what the request may have is ended if all else fails
             try:
-                (reply,) = yield Batch([copy], key, block, reqid=request.reqid)
-                may_have = limit != 0  # a try whose only copy was answered has what its reply says
+                (reply,) = yield Batch([copy], key, block, reqid=request.reqid, check=request.check)
+                grants = () if isinstance(reply, ServerError) else request.target.grants(reply)
+                # A try whose only copy was answered has what its reply says.
+                may_have = not is_first or (waits and limit != 0)
             except Disconnected as error:
                 reply = error
             if not isinstance(reply, (Disconnected, ServerError)):
-                grants = request.target.grants(reply)
                 if not grants:
                     backoff.answered()
-                    if left == 0:
+                    if left == 0 or not waits:
                         raise NotAcquired(f"{key!r} is held by another" + in_time)
                     if block:
                         continue  # the next copy asks
@@ -139,14 +139,15 @@ def acquire(request: Request, limit: Optional[float], settings: Settings, in_bac
                 state.is_unannounced = was_poll
                 if not settings.replicas.wanted and state.until - now() >= request.px / 2:
                     return state
-                renewal = RenewalBatch([state], settings.replicas)
+                renewal = RenewalBatch([state], settings.replicas._replace(is_new=True))
                 try:
-                    reply = renewal.apply((yield renewal.batch), is_new=True)
+                    reply = renewal.apply((yield renewal.batch))
                 except Disconnected as error:
                     reply = error
-                if reply is None:
+                if reply is None and state.reason() is None:
                     return state
-            elif reply.code in _FINAL and reply.code != "SPENT":
+                reply = reply or ServerError("NOTHELD", "the lease ended before the reply came")
+            elif reply.code in FINAL and reply.code != "SPENT":
                 raise user_error(reply)
             else:
                 grants = ()
@@ -189,14 +190,18 @@ def _patient(request: Request, settings: Settings) -> Settings:
     return replace(settings, retry_for=settings.queue + request.lease)
 
 
-def release(state: HoldState, settings: Settings, in_background: Any, done: bool = False) -> Program[None]:
+def release(state: HoldState, settings: Settings, in_background: Any, done: bool = False,
+            goes_on: bool = False) -> Program[None]:
     """Gives a hold back. Raises LockLost if it was lost before, ReleaseUnknown if no reply says whether it was.
 
     If it is interrupted, or no server answers, it goes on in the background: all copies are one request.
     """
     known, names = state.reason(), ", ".join(state.keys)
-    state.is_released, state.outcome = True, ReleaseUnknown(f"{names}: the release was interrupted, and goes on")
-    command, lost, text = state.request.release(state.grants, done), known, "the request had no hold"
+    interrupted = ReleaseUnknown(f"{names}: the release was interrupted")
+    state.outcome = ReleaseUnknown(f"{interrupted}, and goes on") if goes_on else interrupted
+    state.is_released = True
+    command, lost = state.request.release(state.grants, done and not known), known
+    text = "the request had no hold"
     once = replace(settings, retry_for=0.0)  # a hold that has ended is no reason to wait
     try:
         reply = yield from ask(command, state.keys[0], once if known else settings)
@@ -204,16 +209,19 @@ def release(state: HoldState, settings: Settings, in_background: Any, done: bool
             lost = known or ""
     except Unavailable as error:
         text = str(error)
-        in_background(give_up(state.request, settings))
+        if not goes_on:
+            in_background(give_up(state.request, settings))
     except DLockError as error:
         text = str(error)
         word, reason, *_ = text.split(" ") + [""]
         if word == "LOST":  # a lease that lasted until the work ended, by the client's clock, covered it
             lost = known or ("" if reason == "expired" else reason)
     except GeneratorExit:
+        state.outcome = interrupted
         raise
     except BaseException:
-        in_background(release(state, _patient(state.request, settings), in_background, done))
+        if not goes_on:
+            in_background(release(state, _patient(state.request, settings), in_background, done, goes_on=True))
         raise
     state.outcome = None if lost == "" else LockLost(state.keys, lost) if lost else ReleaseUnknown(f"{names}: {text}")
     if state.outcome is not None:

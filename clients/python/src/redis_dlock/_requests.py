@@ -6,9 +6,9 @@ import logging
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, Callable, NamedTuple, Optional, Union
 
-from .errors import ServerError
+from .errors import Disconnected, Refused, ServerError
 
 log = logging.getLogger("redis_dlock")
 
@@ -16,19 +16,9 @@ Arg = Union[str, bytes, int]
 Command = list[Arg]
 
 
-_ids: list[str] = []
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_ids.clear)
-
-
 def new_id() -> str:
-    """An id that nobody can guess, for an owner or a request."""
-    try:
-        return _ids.pop()
-    except IndexError:  # many at a time: each call of the system lets other threads run before this one goes on
-        many = os.urandom(16 * 256)
-        _ids.extend(many[at : at + 16].hex() for at in range(16, len(many), 16))
-        return many[:16].hex()
+    """An id that nobody can guess, for an owner or a request. Drawn when it is needed: clones of a process differ."""
+    return os.urandom(16).hex()
 
 
 def milliseconds(seconds: float) -> int:
@@ -58,6 +48,49 @@ def pack(commands: list[Command]) -> bytes:
             raw = word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogateescape")
             packed.append(b"$%d\r\n%b\r\n" % (len(raw), raw))
     return b"".join(packed)
+
+
+def read_replies(data: bytes) -> tuple[list[Any], bytes]:
+    """The whole replies in what arrived, without pushes, and the rest of it. RESP2 and RESP3; a map is a flat list."""
+    replies, at = [], 0
+    try:
+        while True:
+            reply, end = _reply(data, at)
+            if not data.startswith(b">", at):
+                replies.append(reply)
+            at = end
+    except EOFError:
+        return replies, data[at:]
+    except ValueError:
+        raise Disconnected("the server sent something else than a reply") from None
+
+
+def _reply(data: bytes, at: int) -> tuple[Any, int]:
+    end = data.find(b"\r\n", at)
+    if end < 0:
+        raise EOFError
+    kind, line, at = data[at : at + 1], data[at + 1 : end], end + 2
+    if kind == b":":
+        return int(line), at
+    if kind == b"-":
+        code, _, rest = text(line).partition(" ")
+        return ServerError(code, rest), at
+    if kind == b"_" or (kind in (b"$", b"*") and line == b"-1"):
+        return None, at
+    if kind in (b"$", b"="):
+        end = at + int(line)
+        if len(data) < end + 2:
+            raise EOFError
+        return data[at:end], end + 2
+    if kind in (b"*", b"~", b">", b"%"):
+        items = []
+        for _ in range(int(line) * (2 if kind == b"%" else 1)):
+            item, at = _reply(data, at)
+            items.append(item)
+        return items, at
+    if kind not in (b"+", b"#", b",", b"("):
+        raise ValueError
+    return line, at
 
 
 def key_tuple(keys: Iterable[str]) -> tuple[str, ...]:
@@ -94,14 +127,24 @@ class Target:
         return f"{', '.join(map(repr, self.keys))} ({self.family})"
 
     def grants(self, reply: Any) -> tuple[Grant, ...]:
-        """What an ACQUIRE granted; empty if it granted nothing."""
+        """What an ACQUIRE granted; empty if it granted nothing. Raises Disconnected if this is no reply to it."""
         if reply is None:
             return ()
-        if self.form == "all":
-            return tuple(Grant(key, int(token)) for key, token in zip(self.keys, reply))
-        if self.form == "any":
-            return (Grant(text(reply[0]), int(reply[1])),)
-        return (Grant(self.keys[0], text(reply) if self.family == "DSEM" else int(reply)),)  # also of a message
+        try:
+            pairs = [reply] if self.form == "any" else list(zip(self.keys, reply if self.form == "all" else [reply]))
+            is_whole = self.form == "one" or isinstance(reply, list)
+            is_whole = is_whole and len(pairs) == (len(self.keys) if self.form == "all" else 1)
+            if is_whole and all(self._is_token(token) for _, token in pairs):
+                return tuple(Grant(text(key), text(it) if self.family == "DSEM" else int(it)) for key, it in pairs)
+        except (TypeError, ValueError):
+            pass
+        raise Disconnected(f"the reply to an acquire is {reply!r}")
+
+    def _is_token(self, token: Any) -> bool:
+        """Whether it is what a grant has. Messages have strings of digits."""
+        if self.family == "DSEM":
+            return isinstance(token, (bytes, str)) and len(token) > 0
+        return int(token) > 0 if isinstance(token, str) else type(token) is int and token > 0
 
 
 @dataclass(frozen=True)
@@ -126,6 +169,11 @@ class Request:
         return [*self._verb({"one": "ACQUIRE", "all": "MACQUIRE", "any": "ANYACQUIRE"}[self.target.form]), self.owner,
                 *self.target.mode, *self.target.options, "PX", milliseconds(self.px), *wait, "NOTIFY", self.channel,
                 "REQID", self.reqid, *label]
+
+    def check(self, replies: list[Any]) -> None:
+        """Raises Disconnected if this is no reply to an acquire: then the connection has replies of others."""
+        if not isinstance(replies[0], ServerError):
+            self.target.grants(replies[0])
 
     def renew(self, grant: Grant, lease: float) -> Command:
         """Lets what was granted last at least ``lease`` from now."""
@@ -152,6 +200,9 @@ class Request:
         return [f"{self.target.family}.{verb}", *count, *self.target.keys]
 
 
+_QUARANTINE = "dlock.restart-quarantine-ms"
+
+
 class Replicas(NamedTuple):
     """How many replicas must have a write before it counts, and how long it waits for them, in seconds.
 
@@ -160,21 +211,33 @@ class Replicas(NamedTuple):
 
     wanted: int = 0
     seconds: float = 0.0
+    is_new: bool = False  # the write is a grant, or the first renewal of one
 
     def requests(self) -> list[Command]:
         """What is sent over the connection of the write, behind it."""
-        return [["WAIT", self.wanted, milliseconds(self.seconds)], ["INFO", "dlock_keys"]] if self.wanted else []
+        if not self.wanted:
+            return []
+        sent: list[Command] = [["WAIT", self.wanted, milliseconds(self.seconds)], ["INFO", "dlock_keys"]]
+        return [*sent, ["CONFIG", "GET", _QUARANTINE]] if self.is_new else sent
 
-    def failure(self, replies: list[Any], is_new: bool) -> Optional[ServerError]:
+    def failure(self, replies: list[Any], seconds: float, lease: float) -> Optional[ServerError]:
         """Why the write does not count, by the replies to ``requests()``; None if it does.
 
-        A new grant does not count either if a replica came over since: it may have confirmed one of another primary.
+        A replica that came to the server since may have confirmed a grant of another primary, and WAIT may have counted
+        it twice: so no quarantine may have begun in the ``seconds`` since the write was sent, and for a new grant none
+        may be in force. Raises Refused if the quarantine is shorter than the ``lease``.
         """
-        if self.wanted and not (isinstance(replies[0], int) and replies[0] >= self.wanted):
+        if not self.wanted:
+            return None
+        if not (isinstance(replies[0], int) and replies[0] >= self.wanted):
             return ServerError("NOREPLICAS", f"{replies[0]} of {self.wanted} replicas have it")
-        left = text(replies[1]).partition("dlock_quarantine_left_ms:")[2].split()[:1] if self.wanted else ["0"]
-        if is_new and left != ["0"]:
-            return ServerError("QUARANTINE", f"{''.join(left)} ms: a replica came to the server")
+        info = text(replies[1])
+        left, age = (info.partition(f"dlock_quarantine_{field}_ms:")[2].split() for field in ("left", "age"))
+        if left[:1] != ["0"] and (self.is_new or not age or int(age[0]) < seconds * 1000):
+            return ServerError("QUARANTINE", f"{''.join(left[:1])} ms: a replica came to the server")
+        limit = fields(replies[2]).get(_QUARANTINE) if self.is_new and isinstance(replies[2], (list, dict)) else None
+        if limit is not None and int(limit) < lease * 1000:
+            raise Refused("ERR", f"a lease of {lease:g} s is longer than {_QUARANTINE} of the server, {text(limit)}")
         return None
 
 
@@ -187,6 +250,7 @@ class Batch:
     block: float = 0.0  # the server may take this much longer to answer, in seconds
     replicas: Replicas = Replicas()  # the last replies are those to its requests
     reqid: str = ""  # a message about this request ends the next Pause for it
+    check: Callable[[list[Any]], Any] = bool  # raises Disconnected if these are not the replies to this batch
 
     def to_send(self) -> list[Command]:
         """The commands, and those that wait for replicas."""

@@ -4,31 +4,36 @@ from __future__ import annotations
 
 import codecs
 import math
+import sys
 import threading
 import time
+import weakref
 from dataclasses import replace
 from typing import Any, Callable, Optional, TypeVar
 
-from ._base import FLUSHES, Base, Options, name_for
+from ._base import FLUSHES, FORMER, Base, Options, new_connection
 from ._clock import now
 from ._holds import HoldState, RenewalBatch
 from ._programs import Pause, Program, acquire, give_up, release
-from ._requests import Batch, Message, Target, log, pack
-from .errors import Disconnected, ServerError, failures, from_cluster, from_opening, from_redis, of_pipeline
+from ._requests import Batch, Message, Target, log, pack, read_replies
+from .errors import Disconnected, ServerError, failures, from_cluster, from_opening, of_handler, of_pipeline
 
 T = TypeVar("T")
 L = TypeVar("L")
 
 
 class _Server:
-    """Sends batches over connections of a client's pool, each exactly once."""
+    """Sends batches over connections of its own, each exactly once.
 
-    def __init__(self, client: Any, timeout: float, on_drop: Callable[[], None]) -> None:
-        self._pool, self._timeout, self._name = client.connection_pool, timeout, name_for(client.connection_pool)
-        self._on_drop = on_drop  # called when a connection failed, and the places that were asked for over it
+    A connection is used again only if all replies were read from it: none is ever taken for that of another command.
+    """
+
+    def __init__(self, client: Any, limit: Callable[[], float], on_drop: Callable[[bool], None]) -> None:
+        self._pool, self._limit, self._on_drop = client.connection_pool, limit, on_drop
         # Renewals, releases and messages need connections, too.
         self.spare = max(0, min(64, (self._pool.max_connections - 4) // 2))
-        self._recent: list[tuple[Any, float]] = []  # connections that were in use a moment ago, and until when
+        self._idle: list[tuple[Any, float]] = []  # connections, and since when
+        self._all: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def pools(self) -> list[Any]:
         return [self._pool]
@@ -37,66 +42,80 @@ class _Server:
         return ""
 
     def run(self, batch: Batch) -> list[Any]:
-        commands = batch.to_send()
+        commands, connection, outer, replies, rest = batch.to_send(), None, sys.exc_info()[1], list[Any](), b""
+        if len(self._all) >= self._pool.max_connections and not self._idle:
+            raise Disconnected(f"all {self._pool.max_connections} connections are in use")
         try:
             connection = self._get()
-        except failures() as error:
-            refusal = from_opening(error)
-            if isinstance(refusal, ServerError):
-                return [refusal] * len(commands)
-            raise refusal from None
-        is_done = False
-        try:
-            connection.send_packed_command([pack(commands)], check_health=False)
-            replies = [self._read(connection, batch.block) for _ in commands]
-            is_done = True
-            return replies
-        except failures() as error:
-            raise Disconnected(str(error) or type(error).__name__) from None
-        finally:
-            if not is_done:  # a reply may still come, and must not be taken for that of another command
-                connection.disconnect()
-                self.clear()  # the server may have ended all of them
-                self._on_drop()
-            if is_done and len(self._recent) < self.spare // 8:
-                self._recent.append((connection, now()))
-            else:
-                self._pool.release(connection)
+            socket, limit = connection._sock, self._limit() + batch.block
+            if socket.gettimeout() != limit:  # which takes time to set
+                socket.settimeout(limit)
+            socket.sendall(pack(commands))
+            while len(replies) < len(commands):
+                data = socket.recv(1 << 16)
+                if not data:
+                    raise Disconnected("the server ended the connection")
+                some, rest = read_replies(rest + data)
+                replies += some
+            batch.check(replies)
+        except BaseException as error:  # a reply may still come
+            self._end(connection, False)
+            if isinstance(error, ServerError):  # of the opening
+                return [error] * len(commands)
+            if isinstance(error, (Disconnected, *failures())):
+                raise of_handler(error, outer) or Disconnected(str(error) or type(error).__name__) from None
+            raise
+        is_former = any(isinstance(reply, ServerError) and reply.code in FORMER for reply in replies)
+        if rest or is_former:
+            self._end(connection, is_former)
+        else:
+            self._idle.append((connection, now()))
+        return replies
 
     def _get(self) -> Any:
-        """A connection. The pool's look whether one is still open costs more than all the rest."""
-        while self._recent:
+        while self._idle:
             try:
-                connection, since = self._recent.pop()
+                connection, since = self._idle.pop()
             except IndexError:
                 break
-            if now() - since < 1.0:
-                return connection
-            self._pool.release(connection)
-        return self._pool.get_connection(*self._name)
+            try:  # the look whether one is still open costs more than all the rest
+                if now() - since < 1.0 or not connection.can_read(0):
+                    return connection
+            except failures():
+                pass
+            self._close(connection)
+        connection = new_connection(self._pool, self._limit())
+        self._all.add(connection)
+        try:
+            connection.connect()
+        except BaseException as error:
+            self._close(connection)
+            if isinstance(error, failures()):
+                raise from_opening(error) from error
+            raise
+        return connection
 
-    def clear(self, is_child: bool = False) -> None:
-        if is_child:
-            self._recent = []
-        while True:
+    def _close(self, connection: Any) -> None:
+        self._all.discard(connection)
+        connection.disconnect()
+
+    def _end(self, connection: Any, is_former: bool) -> None:
+        if connection is not None:
+            self._close(connection)
+        self.clear()  # the server may have ended all of them
+        self._on_drop(is_former)
+
+    def clear(self) -> None:
+        while self._idle:
             try:
-                self._pool.release(self._recent.pop()[0])
+                self._close(self._idle.pop()[0])
             except IndexError:
                 return
 
-    def _read(self, connection: Any, block: float) -> Any:
-        # The client's own timeout may be none, or shorter than BLOCK. But another one takes time to set.
-        own, limit = connection.socket_timeout, self._timeout + block
-        is_fit = own is not None and block + 1 <= own <= limit + 2
-        if not is_fit and not connection.can_read(timeout=limit):
-            raise Disconnected(f"no reply within {limit:g} s")
-        try:
-            return connection.read_response(disable_decoding=True)
-        except failures() as error:
-            reply = from_redis(error)
-            if isinstance(reply, ServerError):
-                return reply
-            raise
+    def forget(self) -> list[Any]:
+        """After a fork: the connections that the parent goes on using."""
+        connections, self._idle, self._all = list(self._all), [], weakref.WeakSet()
+        return connections
 
 
 class _Cluster:
@@ -107,8 +126,11 @@ class _Cluster:
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    def clear(self, is_child: bool = False) -> None:
+    def clear(self) -> None:
         pass
+
+    def forget(self) -> list[Any]:
+        return []
 
     def node(self, key: str) -> str:
         try:
@@ -120,15 +142,24 @@ class _Cluster:
         return [node.redis_connection.connection_pool for node in self._client.get_nodes() if node.redis_connection]
 
     def run(self, batch: Batch) -> list[Any]:
+        outer = sys.exc_info()[1]
         try:
             if len(batch.commands) == 1:
-                return [self._client.execute_command(*batch.commands[0])]
-            pipeline = self._client.pipeline()
-            for command in batch.commands:
-                pipeline.execute_command(*command)
-            return of_pipeline(pipeline.execute(raise_on_error=False))
-        except failures() as error:
-            return from_cluster(error, len(batch.commands))
+                replies = [self._client.execute_command(*batch.commands[0])]
+            else:
+                pipeline = self._client.pipeline()
+                for command in batch.commands:
+                    pipeline.execute_command(*command)
+                replies = of_pipeline(pipeline.execute(raise_on_error=False))
+            batch.check(replies)
+            return replies
+        except BaseException as error:
+            interruption = of_handler(error, outer)
+            if isinstance(error, failures()) and interruption is None:
+                return from_cluster(error, len(batch.commands))
+            for pool in self.pools():  # redis-py may have given back a connection with replies to come
+                pool.disconnect(inuse_connections=False)
+            raise interruption or error from None
 
 
 class _Waiter:
@@ -157,7 +188,7 @@ class Engine(Base[L]):
     def _connect(self, is_cluster: bool) -> Any:
         self._blocking = replace(self._settings, block=2.0)
         self._pubsub: Any = None
-        return _Cluster(self.client) if is_cluster else _Server(self.client, self.response_timeout, self._wake_all)
+        return _Cluster(self.client) if is_cluster else _Server(self.client, self._limit, self._on_drop)
 
     def _begin(self) -> None:
         super()._begin()
@@ -169,6 +200,9 @@ class Engine(Base[L]):
 
     def _notify(self) -> None:
         self._wakeup.wake(None)
+
+    def _resubscribe(self) -> None:
+        self._generation = 0  # the thread sees it
 
     def close(self) -> None:
         """Releases all holds, and ends both threads. The client stays open: it is the caller's."""
@@ -239,27 +273,28 @@ class Engine(Base[L]):
 
     # Holds.
 
-    def _acquire(self, target: Target, options: Options, timeout: Optional[float]) -> HoldState:
+    def _acquire(self, target: Target, options: Options, timeout: Optional[float], waits: bool = True) -> HoldState:
         if self._is_closed:
             raise RuntimeError("the DLock is closed")
         self._start("_listener", self._listen)
-        request, max_hold = self._request(target, options, timeout), options.get("max_hold", self.max_hold)
+        request = self._request(target, options, timeout if waits else 0)
+        max_hold = options.get("max_hold", self.max_hold)
         settings, permit = self._settings, None
-        if settings.block is None and timeout != 0 and self._block_permits:
+        if settings.block is None and timeout != 0 and waits and self._block_permits:
             try:  # faster than a message; the rest of many waiters share the connection for messages
                 permit = self._block_permits.pop()
                 settings = self._blocking
             except IndexError:
                 pass
         try:
-            state = self._run(acquire(request, timeout, settings, self._background, max_hold))
+            state = self._run(acquire(request, timeout, settings, self._background, max_hold, waits))
         finally:
             if permit is not None:
                 self._block_permits.append(permit)
         try:
             self._registry.add(state)
             if state.is_unannounced:
-                self._generation = 0  # the subscription is perhaps that of a server that became a replica
+                self._resubscribe()  # perhaps it is that of a server that became a replica
             self._start("_renewer", self._renew_holds)
             if state.renew_at < self._wakes_at - state.request.px / 6:
                 self._notify()
@@ -329,9 +364,8 @@ class Engine(Base[L]):
     def _after_fork(self) -> None:
         """In a child: holds, threads and connections are the parent's. Closes copies of sockets without a byte."""
         self._begin()
-        self._io.clear(is_child=True)
         pubsub, self._pubsub = self._pubsub, None
-        connections: list[Any] = [getattr(pubsub, "connection", None)]
+        connections: list[Any] = [getattr(pubsub, "connection", None), *self._io.forget()]
         for pool in self._io.pools():
             for name in ("_available_connections", "_in_use_connections", "_connections"):
                 connections += getattr(pool, name, ())

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Generator
+import sys
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Generator
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
-from ._async import AsyncEngine
-from ._base import BaseHold, BaseLock, Options
+from ._async import AsyncEngine, is_running
+from ._base import NOT_ENTERED, BaseHold, BaseLock, Options
 from ._clock import now
 from ._holds import HoldState
 from ._requests import Target
@@ -54,11 +56,7 @@ def _in_loop(call: Callable[[], Any]) -> Callable[[], Any]:
     loop = asyncio.get_running_loop()
 
     def run() -> None:
-        try:
-            is_here = asyncio.get_running_loop() is loop
-        except RuntimeError:
-            is_here = False
-        if is_here:
+        if is_running(loop):
             call()
         else:
             loop.call_soon_threadsafe(call)
@@ -100,7 +98,7 @@ class AsyncHold(BaseHold):
         super().__init__(state)
         self._engine, self.lost = engine, AsyncLost(state)
         self._body: Optional[asyncio.Task[Any]] = None
-        self._is_cancelled, self._earlier_cancels = False, 0
+        self._is_cancelled, self._is_over, self._earlier_cancels = False, False, 0
 
     async def release(self, *, done: bool = False) -> None:
         """Gives the lock to the next in the queue. In a child process that was forked under the hold: nothing.
@@ -108,6 +106,7 @@ class AsyncHold(BaseHold):
         Raises LockLost if the hold was lost before, and ReleaseUnknown if that is not known. Neither is retried: a
         second call raises the same again. If the caller is cancelled, the release goes on.
         """
+        self._is_over = True
         if not self._needs_no_release():
             await self._engine._release(self._state, done)
 
@@ -120,14 +119,19 @@ class AsyncHold(BaseHold):
         return self
 
     def _cancel(self) -> None:
-        if self._body is not None and not self._is_cancelled:
-            self._is_cancelled = True
-            self._body.cancel()
+        if self._body is None or self._is_cancelled or self._is_over:
+            return
+        if self._state.reason() == "closed" and self._body is asyncio.current_task():
+            return  # the body itself closes the client
+        self._is_cancelled = True
+        self._body.cancel()
 
     async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
         body, self._body = self._body, None
+        if body is not asyncio.current_task():
+            body = None  # it was entered in another task
         is_cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
-        has_error, others = kind is not None and not is_cancelled, 0
+        has_error, others = kind not in (None, GeneratorExit) and not is_cancelled, 0
         if self._is_cancelled and body is not None:
             if not is_cancelled:
                 try:
@@ -140,6 +144,8 @@ class AsyncHold(BaseHold):
         try:
             if not self._state.is_released:  # else the body released it, and learned the outcome
                 await self.release()
+            elif self._is_cancelled and kind is not None and issubclass(kind, asyncio.CancelledError):
+                self._state.check()  # the cancellation was ours: it came before the release, and ended that
         except Exception as lost:
             if not (is_cancelled or has_error):  # else the error of the body is the one to be seen
                 raise lost from None
@@ -164,11 +170,21 @@ class AsyncLock(BaseLock["AsyncHold"]):
         except NotAcquired:
             return None
 
-    async def __aenter__(self) -> AsyncHold:
-        return await self._entered.push(asyncio.current_task(), await self.acquire()).__aenter__()
+    def __aenter__(self) -> Coroutine[Any, Any, AsyncHold]:
+        return self._enter(sys._getframe(1))
 
-    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
-        await self._entered.pop(asyncio.current_task()).__aexit__(kind, error, trace)
+    def __aexit__(self, kind: Any, error: Any, trace: Any) -> Coroutine[Any, Any, None]:
+        return self._exit(sys._getframe(1), kind, error, trace)
+
+    async def _enter(self, frame: FrameType) -> AsyncHold:
+        return await self._entered.push(frame, asyncio.current_task(), await self.acquire()).__aenter__()
+
+    async def _exit(self, frame: FrameType, kind: Any, error: Any, trace: Any) -> None:
+        holds, is_mine = self._entered.pop(frame, asyncio.current_task())
+        for hold in holds:
+            await hold.__aexit__(kind if is_mine else RuntimeError, error, trace)
+        if not is_mine:
+            raise RuntimeError(NOT_ENTERED)
 
     def __call__(self, work: F) -> F:
         """A decorator: each call of the coroutine function runs under the lock."""
@@ -192,9 +208,14 @@ class AsyncLock(BaseLock["AsyncHold"]):
         timeout = self._timeout()
         deadline = None if timeout is None else now() + timeout
         while True:
-            hold = await self.try_acquire()
-            if hold is not None:
-                async with hold:
+            left = None if deadline is None else max(0.0, deadline - now())
+            try:
+                state = await self._engine._acquire(self._target, self._options, left, waits=False)
+            except NotAcquired:
+                if left == 0:
+                    raise
+            else:
+                async with AsyncHold(self._engine, state) as hold:
                     value = await work(hold)
                     await hold.release(done=True)
                 return Once(True, value)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Any, Union
+from types import FrameType
+from typing import Any, Optional, Union
+
+#: These end an acquire, a release, a wait. Every other code passes: the same request, a little later.
+FINAL = {"SPENT", "NOTHELD", "LOST", "UNKNOWN", "REENTRY", "REPLACED", "DEADLOCK", "LIMIT", "DIVERGED", "STOPPED",
+          "BROKEN", "STALE", "WRONGTYPE", "NOPERM", "NOAUTH", "WRONGPASS", "CROSSSLOT", "ERR"}
 
 
 class DLockError(Exception):
@@ -102,6 +107,22 @@ _CODES = {
 }
 
 
+def of_handler(error: Optional[BaseException], outer: Optional[BaseException]) -> Optional[BaseException]:
+    """What a signal handler raised, if this is it or came of it. ``outer``: what the caller was handling before.
+
+    It may be any OSError, as that of a connection, but its traceback has the arguments of a handler.
+    """
+    while error is not None and error is not outer:
+        trace = error.__traceback__
+        while trace is not None:
+            for value in trace.tb_frame.f_locals.values():
+                if any(isinstance(it, FrameType) for it in (value if isinstance(value, tuple) else (value,))):
+                    return error
+            trace = trace.tb_next
+        error = error.__cause__ or error.__context__
+    return None
+
+
 def from_redis(error: Exception) -> Exception:
     """The error reply in an exception of redis-py or valkey-py; ``Disconnected`` if it is none."""
     classes = [base.__name__ for base in type(error).__mro__]
@@ -112,6 +133,8 @@ def from_redis(error: Exception) -> Exception:
         return ServerError("ERR", str(error))
     if "ResponseError" in classes:
         word, _, text = str(error).partition(" ")
+        if getattr(error, "status_code", None) == "ERR":  # redis-py cuts this one off
+            word = ""
         return ServerError(word, text) if word.isupper() and word.isalpha() else ServerError("ERR", str(error))
     return Disconnected(str(error) or type(error).__name__)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
-from ._base import BaseHold, BaseLock, Options
+from ._base import NOT_ENTERED, BaseHold, BaseLock, Options
 from ._clock import CLOCK_INTERVAL, now
 from ._holds import HoldState
 from ._requests import Target
@@ -108,7 +109,7 @@ class Hold(BaseHold):
         try:
             self.release()
         except Exception:
-            if kind is None:  # else the error of the body is the one to be seen
+            if kind in (None, GeneratorExit):  # else the error of the body is the one to be seen
                 raise
 
 
@@ -129,23 +130,32 @@ class Lock(BaseLock["Hold"]):
     def __enter__(self) -> Hold:
         hold = self.acquire()
         try:
-            return self._entered.push(threading.get_ident(), hold)
+            return self._entered.push(sys._getframe(1), threading.get_ident(), hold)
         except BaseException:
             hold.release()
             raise
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self._entered.pop(threading.get_ident()).__exit__(kind, error, trace)
+        holds, is_mine = self._entered.pop(sys._getframe(1), threading.get_ident())
+        for hold in holds:
+            hold.__exit__(kind if is_mine else RuntimeError, error, trace)
+        if not is_mine:
+            raise RuntimeError(NOT_ENTERED)
 
     def __call__(self, work: F) -> F:
         """A decorator: each call of the function runs under the lock."""
-        if inspect.iscoroutinefunction(work) or inspect.isgeneratorfunction(work):
-            raise TypeError("the lock would end before the body runs: coroutine functions need AsyncDLock")
+        late = "the lock would end before the body runs: coroutine functions need AsyncDLock"
+        kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+        if any(is_late(work) or is_late(type(work).__call__) for is_late in kinds):
+            raise TypeError(late)
 
         @functools.wraps(work)
         def locked(*args: Any, **kwargs: Any) -> Any:
             with self:
-                return work(*args, **kwargs)
+                value = work(*args, **kwargs)
+                if inspect.isawaitable(value):
+                    raise TypeError(late)
+                return value
 
         return locked  # type: ignore[return-value]
 
@@ -159,8 +169,13 @@ class Lock(BaseLock["Hold"]):
         timeout = self._timeout()
         deadline = None if timeout is None else now() + timeout
         while True:
-            hold = self.try_acquire()
-            if hold is not None:
+            left = None if deadline is None else max(0.0, deadline - now())
+            try:
+                hold = Hold(self._engine, self._engine._acquire(self._target, self._options, left, waits=False))
+            except NotAcquired:
+                if left == 0:
+                    raise
+            else:
                 with hold:
                     value = work(hold)
                     hold.release(done=True)
