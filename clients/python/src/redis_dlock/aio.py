@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator, Awaitable, Coroutine, Generator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
-from ._async import AsyncEngine, is_running
+from ._async import AsyncEngine
 from ._base import NOT_ENTERED, BaseHold, BaseLock, Options
 from ._clock import now
 from ._holds import HoldState
+from ._links import is_running
 from ._requests import Target
 from .errors import NotAcquired
 from .primitives import AsyncLatch, BaseElection, Leader, Once, await_other_run, require_run
