@@ -178,6 +178,17 @@ fn files_are_short() {
 }
 
 #[test]
+fn no_merge_is_left_unfinished() {
+    let of_merge = |line: &&str| line.starts_with("<<<<<<< ") || line.starts_with(">>>>>>> ");
+    let found = count(
+        &files(),
+        |file| file.text.lines().filter(of_merge).count(),
+        |file| file.path.clone(),
+    );
+    compare("lines that a merge left", &found, &[]);
+}
+
+#[test]
 fn lines_are_short() {
     // A literal, or a row of a table, has no place for a break.
     let is_row = |line: &str| {

@@ -129,3 +129,21 @@ fn acknowledged(reply: &Value) -> u32 {
     };
     u32::try_from(count).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// WAIT may have counted a replica twice that came online since.
+    #[test]
+    fn a_renewal_across_which_a_quarantine_began_is_not_covered() {
+        let sent = Moment::from_nanos(Moment::now().nanos() - 1_000_000_000);
+        for (left, age, is_covered) in [(0, 0, true), (900, 100, false), (3_000, 60_000, true)] {
+            let text =
+                format!("dlock_quarantine_left_ms:{left}\r\ndlock_quarantine_age_ms:{age}\r\n");
+            let quarantine = quarantine(&Value::BulkString(text.into_bytes())).unwrap();
+            assert_eq!(Confirmed { quarantine }.covers(sent), is_covered, "{left} {age}");
+        }
+        assert!(quarantine(&Value::BulkString(b"dlock_version:1".to_vec())).is_err());
+    }
+}
