@@ -186,10 +186,11 @@ export class Proxy {
       this.requests += text;
       if (this.cutAfter && text.includes(this.cutAfter)) {
         this.cutAfter = "";
-        this.cuts += 1;
         isCut = true;
-        client.destroy();
-        server.once("data", end); // the request was carried out
+        server.once("data", () => { // the request was carried out
+          this.cuts += 1;
+          end();
+        });
       }
       server.write(data);
     });
@@ -199,7 +200,7 @@ export class Proxy {
       if (this.delay) setTimeout(() => client.write(data), this.delay);
       else client.write(data);
     });
-    client.on("error", () => {}).on("close", () => isCut || end());
+    client.on("error", () => {}).on("close", end);
     server.on("error", () => {}).on("close", end);
   }
 
