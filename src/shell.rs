@@ -1,5 +1,6 @@
 //! The one instance of the machine, and the state around it.
 
+use dlock_core::events::tick::Progress;
 use dlock_core::tables::regime::{Gate, Role};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,6 +29,8 @@ pub struct Shell {
     pub started: bool,
     /// The server's last answer to whether it accepts writes.
     pub gate: Gate,
+    /// Whether the last turn of the loop left due work over.
+    pub progress: Progress,
     /// Keys that were loaded into a data set that is not served yet.
     pub aside: Vec<(u32, Box<[u8]>)>,
     /// The finished requests of that data set.
@@ -135,6 +138,7 @@ pub fn start(ctx: Ctx<'_>) -> Result<(), String> {
         slot_round: Round::default(),
         started: false,
         gate: Gate::Unknown,
+        progress: Progress::Done,
         aside: Vec::new(),
         spent_aside: None,
         sync: None,

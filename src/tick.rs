@@ -4,6 +4,7 @@
 //! any. Only there may the module write outside a command.
 
 use dlock_core::base::time::{Instant, Now};
+use dlock_core::events::tick::Progress;
 use dlock_core::machine::Fact;
 use dlock_core::tables::regime::{Gate, Role};
 
@@ -38,9 +39,10 @@ pub fn after_sleep(ctx: Ctx<'_>) {
         return;
     }
     let _ = shell::with(|shell| begin(ctx, shell, now));
-    let gate = turn::of_loop(ctx, now, paused);
+    let (gate, progress) = turn::of_loop(ctx, now, paused);
     let _ = shell::with(|shell| {
         shell.gate = gate;
+        shell.progress = progress;
         if gate != Gate::Shut {
             check_invariants(ctx, shell);
         }
@@ -94,6 +96,10 @@ pub fn before_sleep() {
     let _ = shell::with(|shell| {
         let now = shell::now();
         let mut next = shell.machine.next_alarm(now, shell.gate);
+        // What is due and was not left over is not late: a wheel may ask for a turn in the past.
+        if shell.progress == Progress::Done {
+            next = next.map(|next| if next <= now.mono { AT_ONCE } else { next });
+        }
         if let Some(check) = cluster::next_check(shell) {
             next = Some(next.map_or(check, |next| next.min(check)));
         }

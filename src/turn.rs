@@ -72,17 +72,18 @@ pub fn read(ctx: Ctx<'_>, keys: KeyArgs<'_>, call: &Read<'_>) {
     ring_if_noted();
 }
 
-/// The turn of the loop, which began at `begun`. Returns the server's last answer to whether it accepts writes.
-pub fn of_loop(ctx: Ctx<'_>, begun: Now, paused: bool) -> Gate {
+/// The turn of the loop, which began at `begun`. Returns the server's last answer to whether it accepts writes, and
+/// whether all that was due is done.
+pub fn of_loop(ctx: Ctx<'_>, begun: Now, paused: bool) -> (Gate, Progress) {
     let gate = if paused { Gate::Shut } else { Gate::Unknown };
     let mut allowed = Allowed { gate, scope: Scope::Everywhere };
     if !inbox::is_empty() {
         allowed.ask(ctx);
     }
     drain(ctx, allowed);
-    do_due_work(ctx, begun, &mut allowed);
+    let progress = do_due_work(ctx, begun, &mut allowed);
     cluster::check(ctx, begun);
-    allowed.gate
+    (allowed.gate, progress)
 }
 
 /// Processes what callbacks noted.
@@ -279,7 +280,7 @@ fn adopt_some(ctx: Ctx<'_>, allowed: Allowed) -> Progress {
 }
 
 /// Does what is due, until that takes too long or too many calls were answered.
-fn do_due_work(ctx: Ctx<'_>, begun: Now, allowed: &mut Allowed) {
+fn do_due_work(ctx: Ctx<'_>, begun: Now, allowed: &mut Allowed) -> Progress {
     let mut woken = 0;
     loop {
         let wants = shell::with(|shell| shell.machine.tables().wants_to_write(shell::now()));
@@ -300,7 +301,7 @@ fn do_due_work(ctx: Ctx<'_>, begun: Now, allowed: &mut Allowed) {
         });
         let spent = ffi::monotonic_us().saturating_sub(begun.mono.0);
         if progress == Progress::Done || spent > TURN_US || woken >= WOKEN_AT_ONCE {
-            return;
+            return progress;
         }
     }
 }

@@ -132,3 +132,28 @@ fn what_was_removed_costs_nothing_during_a_pause() {
     client.cmd(&["FLUSHALL"]).ok();
     server.left_over_check();
 }
+
+/// Waits of a millisecond, which a user who may only read can make, without end: a due lease is handed over all the
+/// same.
+#[test]
+fn a_hand_over_does_not_wait_for_the_end_of_short_waits() {
+    const CONNECTIONS: usize = 400;
+    const WAITS: usize = 2_000;
+    const ALL: i64 = (CONNECTIONS * WAITS) as i64;
+    let server = Family::Lock.with(&[]).release().start();
+    server.cmd(&["DLOCK.ACQUIRE", "held", "h"]).int();
+    let wait = "*4\r\n$11\r\nDLOCK.AWAIT\r\n$4\r\nheld\r\n$5\r\nBLOCK\r\n$1\r\n1\r\n";
+    let waits = wait.repeat(WAITS);
+    let mut crowd: Vec<Client> = (0..CONNECTIONS).map(|_| server.client()).collect();
+    crowd.iter_mut().for_each(|client| client.send_bytes(waits.as_bytes()));
+    let mut client = server.client();
+    client.cmd(&["DLOCK.ACQUIRE", "k", "a", "PX", "100"]).int();
+    let token = client.cmd(&["DLOCK.ACQUIRE", "k", "b", "BLOCK", "0"]).int();
+    let done = server.info_number("dlock", "timeouts");
+    println!("handed over after {done} of {ALL} waits");
+    assert!(done < ALL / 2, "the hand-over waited for {done} waits");
+    assert_eq!(client.cmd(&args!["DLOCK.CHECK", "k", token]).int(), 1);
+    drop(crowd);
+    server.cmd(&["DEL", "held", "k"]).int();
+    server.left_over_check();
+}

@@ -100,8 +100,8 @@ pub struct Tables {
     pub spent: SpentRequests,
     /// Largest number of waiters that one step serves, and of expired holds that it ends.
     pub(crate) wide_at_once: usize,
-    /// Number of pieces of work that ticks have begun: it tells which kind is next.
-    pub(crate) pieces: usize,
+    /// Number of the kind of work that the tick asks first.
+    pub(crate) next_kind: usize,
     /// Work left to later turns.
     pub(crate) pending: Pending,
     /// How the last holds of locks ended.
@@ -133,7 +133,7 @@ impl Tables {
             in_flight: GrantsInFlight::new(keys),
             spent: SpentRequests::new(keys),
             wide_at_once: WIDE_AT_ONCE,
-            pieces: 0,
+            next_kind: 0,
             pending: Pending::default(),
             recent_ends: RecentEnds::default(),
             any_start: 0,

@@ -1,4 +1,13 @@
 //! The tick: work without a call.
+//!
+//! **The kinds of work take turns**, like processes under round-robin scheduling. A pointer goes around the kinds. A
+//! piece goes to the first kind from there on that has something due, and the pointer then stands behind that kind. So
+//! between two pieces of one kind, each other kind gets at most one, whatever clients do. A tick does at least one
+//! piece, and a turn of the loop at least one tick. **A kind with something due waits at most [`KINDS`] - 1 turns of
+//! the loop**, and nearly always less than one, because a turn has room for hundreds of pieces. A piece is bounded
+//! (`tables/portions.rs`).
+//!
+//! Within a kind the earliest deadline comes first (waits, graces, leases), or what was noted first.
 
 use crate::base::time::{Instant, LeaseInstant, Now};
 use crate::base::wheel::Advance;
@@ -12,7 +21,6 @@ use crate::step::giving_up::GivesUp;
 use crate::tables::Tables;
 use crate::tables::portions::{PART, RETRY_MS};
 use crate::tables::regime::Gate;
-use core::iter;
 
 /// Period at which they are forgotten, in microseconds: alarms are at multiples of it.
 const FORGET_EVERY_US: u64 = 250_000;
@@ -29,47 +37,77 @@ pub enum Progress {
 /// The kinds of work that the machine does without a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Task {
-    /// Blocked calls whose time is over get their answer.
+    /// A blocked call whose time is over gets its answer.
     EndWait,
-    /// The quarantine ends; the epoch of a promotion, or a record level, reaches all keys.
-    BeginService,
-    /// Leases that a waiter waits for end, and the graces of waiters without a connection.
-    Expire,
-    /// Dirty queues are served: grants, and refusals of waiters that wait in a cycle.
-    Serve,
-    /// Queues are checked after a flush or a swap, and messages about removed holds are sent.
-    Check,
-    /// What a closed connection had: its waiters leave or begin their grace, its bound holds are shortened.
+    /// The quarantine ends.
+    EndQuarantine,
+    /// A record level that an operator chose is recorded.
+    RaiseLevel,
+    /// The epoch of a promotion reaches a key.
+    AdvanceEpoch,
+    /// The grace of a waiter without a connection ends.
+    EndGrace,
+    /// A lease that a waiter waits for ends.
+    EndAwaitedLease,
+    /// A key that came from elsewhere is updated from its queue.
+    Revisit,
+    /// A dirty queue is served.
+    Drain,
+    /// More queues of a connection become dirty.
+    MarkDirty,
+    /// A call for several keys, all of which are free, is served.
+    GrantGroup,
+    /// A waiter in a cycle is refused.
+    TellCycle,
+    /// A queue is checked after a flush or a swap.
+    CheckQueue,
+    /// Messages about removed holds are sent.
+    TellRemoved,
+    /// What a closed connection had: a waiter leaves or begins its grace, a bound hold is shortened.
     Depart,
-    /// Leases end for which no call waits.
+    /// A lease ends for which no call waits.
     EndLease,
     /// All waits are searched for cycles.
     Search,
-    /// The tables of before a demotion are emptied: their calls are answered. Memory that is not needed is freed.
+    /// The tables of before a demotion are emptied: their calls are answered.
+    AnswerFormer,
+    /// Memory that is not needed is freed.
     Reclaim,
 }
 
+/// Number of kinds of work.
+const KINDS: usize = Task::ALL.len();
+
 impl Task {
-    /// Work that clients wait for, the most urgent first.
-    const URGENT: [Self; 4] = [Self::EndWait, Self::BeginService, Self::Expire, Self::Serve];
+    /// In the order of the turns: what makes work for another kind stands before it.
+    const ALL: [Self; 18] = [
+        Self::EndWait,
+        Self::EndQuarantine,
+        Self::RaiseLevel,
+        Self::AdvanceEpoch,
+        Self::EndGrace,
+        Self::EndAwaitedLease,
+        Self::Depart,
+        Self::CheckQueue,
+        Self::Revisit,
+        Self::MarkDirty,
+        Self::Drain,
+        Self::GrantGroup,
+        Self::TellCycle,
+        Self::TellRemoved,
+        Self::EndLease,
+        Self::Search,
+        Self::AnswerFormer,
+        Self::Reclaim,
+    ];
+}
 
-    /// Work that no call waits for: each kind gets its turn.
-    const OTHERS: [Self; 5] =
-        [Self::Check, Self::Depart, Self::EndLease, Self::Search, Self::Reclaim];
-
-    fn all() -> impl Iterator<Item = Self> {
-        Self::URGENT.into_iter().chain(Self::OTHERS)
-    }
-
-    /// The order in which the kinds are tried for a piece of work. Answers come first. Every second piece is for work
-    /// that no call waits for: a million holds can be gone at once, and a queue can need that work before it is served.
-    fn in_order(piece: usize) -> impl Iterator<Item = Self> {
-        let [answers, urgent @ ..] = Self::URGENT;
-        let others = Self::OTHERS.into_iter().cycle().skip(piece / 2 % Self::OTHERS.len());
-        let others = move |count: usize| others.clone().take(count * Self::OTHERS.len());
-        let (before, after) = if piece.is_multiple_of(2) { (1, 0) } else { (0, 1) };
-        iter::once(answers).chain(others(before)).chain(urgent).chain(others(after))
-    }
+/// Gives a piece to the first kind from number `next` on for which `run` does one. Returns the number of the kind
+/// behind it; `None` if no kind has work.
+fn give(next: usize, mut run: impl FnMut(Task) -> bool) -> Option<usize> {
+    let mut kinds = (0..KINDS).map(|offset| (next + offset) % KINDS);
+    let kind = kinds.find(|&kind| run(Task::ALL[kind]))?;
+    Some((kind + 1) % KINDS)
 }
 
 /// Does up to `budget` pieces of work: waits that timed out, queue entries whose grace elapsed, expired leases and
@@ -86,12 +124,9 @@ pub(crate) fn tick(
     tables.regime.set_gate(gate, turn.now.mono);
     let begun = tables.waits.moves();
     for _ in 0..budget {
-        tables.pieces = tables.pieces.wrapping_add(1);
-        if !Task::in_order(tables.pieces)
-            .any(|task| may_run(tables, task) && run(tables, task, turn))
-        {
-            return Progress::Done;
-        }
+        let given = give(tables.next_kind, |task| may_run(tables, task) && run(tables, task, turn));
+        let Some(next) = given else { return Progress::Done };
+        tables.next_kind = next;
         if tables.waits.has_done_enough(turn.fx, begun) {
             break;
         }
@@ -102,9 +137,9 @@ pub(crate) fn tick(
 /// Whether a kind of work writes in this role: then it needs an open gate.
 fn writes(tables: &Tables, task: Task) -> bool {
     match task {
-        Task::EndWait | Task::Search | Task::Reclaim => false,
-        Task::Check => tables.regime.is_primary(),
-        Task::BeginService | Task::Expire | Task::Serve | Task::Depart | Task::EndLease => true,
+        Task::EndWait | Task::Search | Task::AnswerFormer | Task::Reclaim => false,
+        Task::CheckQueue | Task::TellRemoved => tables.regime.is_primary(),
+        _ => true,
     }
 }
 
@@ -116,26 +151,23 @@ fn may_run(tables: &Tables, task: Task) -> bool {
 fn run(tables: &mut Tables, task: Task, turn: &mut Turn<'_>) -> bool {
     match task {
         Task::EndWait => run_out_one(tables, turn),
-        Task::BeginService => {
-            end_quarantine(tables, turn.now)
-                || diverged::raise_level(tables, turn.fx)
-                || replay::advance_epoch(tables, turn)
-        }
-        Task::Expire => end_grace_of_one(tables, turn) || end_awaited_lease(tables, turn),
-        Task::Serve => {
-            drain::revisit_one(tables, turn)
-                || drain::drain_one(tables, turn)
-                || tables.mark_more_dirty()
-                || groups::grant_leftover(tables, turn)
-                || refusal::tell_cycle(tables, turn)
-        }
-        Task::Check => {
-            flush::check_next_queue(tables, turn) || removed::drain_removed(tables, turn)
-        }
+        Task::EndQuarantine => end_quarantine(tables, turn.now),
+        Task::RaiseLevel => diverged::raise_level(tables, turn.fx),
+        Task::AdvanceEpoch => replay::advance_epoch(tables, turn),
+        Task::EndGrace => end_grace_of_one(tables, turn),
+        Task::EndAwaitedLease => end_awaited_lease(tables, turn),
+        Task::Revisit => drain::revisit_one(tables, turn),
+        Task::Drain => drain::drain_one(tables, turn),
+        Task::MarkDirty => tables.mark_more_dirty(),
+        Task::GrantGroup => groups::grant_leftover(tables, turn),
+        Task::TellCycle => refusal::tell_cycle(tables, turn),
+        Task::CheckQueue => flush::check_next_queue(tables, turn),
+        Task::TellRemoved => removed::drain_removed(tables, turn),
         Task::Depart => disconnect::process_one_left_behind(tables, turn),
         Task::EndLease => end_lease_of_one(tables, turn),
         Task::Search => late::search_late(tables, turn.now),
-        Task::Reclaim => former::answer_former(tables, turn.fx) || reclaim_some(tables, turn.now),
+        Task::AnswerFormer => former::answer_former(tables, turn.fx),
+        Task::Reclaim => reclaim_some(tables, turn.now),
     }
 }
 
@@ -147,28 +179,26 @@ fn due_at(tables: &Tables, task: Task, now: Now) -> Option<Instant> {
     }
     match task {
         Task::EndWait => tables.waits.timeouts.next().map(Instant),
-        Task::BeginService => {
-            let is_due = tables.regime.has_old_entries()
-                || tables.regime.awaits_writes()
-                || diverged::wants_level(tables);
-            at_once(is_due).or_else(|| tables.regime.quarantine_end())
+        Task::EndQuarantine => {
+            at_once(tables.regime.awaits_writes()).or_else(|| tables.regime.quarantine_end())
         }
-        Task::Expire => {
-            let grace = tables.waits.graces.next().map(LeaseInstant);
-            on_lease_clock(tables, grace.into_iter().chain(tables.leases.next_awaited()).min(), now)
-        }
-        Task::Serve => at_once(
-            tables.waits.has_dirty()
-                || !tables.pending.to_mark_dirty.is_empty()
-                || (!tables.pending.ready_groups.is_empty()
-                    && !tables.regime.withholds_grants(now.mono))
-                || refusal::has_found_cycle(tables)
-                || !tables.pending.revisit.is_empty(),
+        Task::RaiseLevel => at_once(diverged::wants_level(tables)),
+        Task::AdvanceEpoch => at_once(tables.regime.has_old_entries()),
+        Task::EndGrace => on_lease_clock(tables, tables.waits.graces.next().map(LeaseInstant), now),
+        Task::EndAwaitedLease => on_lease_clock(tables, tables.leases.next_awaited(), now),
+        Task::Revisit => at_once(!tables.pending.revisit.is_empty()),
+        Task::Drain => at_once(tables.waits.has_dirty()),
+        Task::MarkDirty => at_once(!tables.pending.to_mark_dirty.is_empty()),
+        Task::GrantGroup => at_once(
+            !tables.pending.ready_groups.is_empty() && !tables.regime.withholds_grants(now.mono),
         ),
-        Task::Check => at_once(tables.waits.has_unchecked() || tables.pending.has_removed()),
+        Task::TellCycle => at_once(refusal::has_found_cycle(tables)),
+        Task::CheckQueue => at_once(tables.waits.has_unchecked()),
+        Task::TellRemoved => at_once(tables.pending.has_removed()),
         Task::Depart => at_once(tables.connections.has_departed()),
         Task::EndLease => on_lease_clock(tables, tables.leases.next_other(), now),
         Task::Search => late::next_search(tables),
+        Task::AnswerFormer => at_once(tables.pending.has_former()),
         Task::Reclaim => next_reclaim(tables, now),
     }
 }
@@ -190,12 +220,12 @@ impl Tables {
     /// Whether anything is to be done that needs an open gate.
     pub fn wants_to_write(&self, now: Now) -> bool {
         let is_due = |task| due_at(self, task, now).is_some_and(|at| at <= now.mono);
-        Task::all().any(|task| writes(self, task) && is_due(task))
+        Task::ALL.into_iter().any(|task| writes(self, task) && is_due(task))
     }
 
     /// The time of the next tick; `None` if nothing will happen by itself. `gate` is the last answer of the server.
     pub fn next_alarm(&self, now: Now, gate: Gate) -> Option<Instant> {
-        let next = Task::all().filter_map(|task| {
+        let next = Task::ALL.into_iter().filter_map(|task| {
             let at = due_at(self, task, now)?;
             // The server does not report when the gate opens.
             let is_shut = gate == Gate::Shut && writes(self, task) && at <= now.mono;
@@ -212,7 +242,7 @@ fn reclaim_some(tables: &mut Tables, now: Now) -> bool {
 }
 
 fn next_reclaim(tables: &Tables, now: Now) -> Option<Instant> {
-    if tables.pending.has_former() || tables.has_debris() {
+    if tables.has_debris() {
         return Some(now.mono);
     }
     if tables.regime.clock().is_paused() {
@@ -254,5 +284,37 @@ fn end_grace_of_one(tables: &mut Tables, turn: &mut Turn<'_>) -> bool {
         }
         Advance::Moved => true,
         Advance::Idle => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Kinds with endless work, in every combination, and from every place of the pointer: each of them gets one of
+    /// `KINDS` pieces in a row at the latest.
+    #[test]
+    fn every_kind_gets_its_turn() {
+        for busy in 1..1_u32 << KINDS {
+            let mut next = busy as usize % KINDS;
+            let mut served = 0_u32;
+            for _ in 0..busy.count_ones() {
+                let given = give(next, |task| {
+                    let bit = 1 << task as u32;
+                    let has_work = busy & bit != 0;
+                    served |= if has_work { bit } else { 0 };
+                    has_work
+                });
+                next = given.unwrap_or_default();
+            }
+            assert_eq!(served, busy, "a kind waits for more than one round");
+        }
+        assert_eq!(give(3, |_| false), None);
+        assert!(
+            Task::ALL
+                .iter()
+                .enumerate()
+                .all(|(at, &task)| give(at, |one| one == task) == Some((at + 1) % KINDS))
+        );
     }
 }

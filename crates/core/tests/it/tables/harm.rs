@@ -7,7 +7,9 @@ use dlock_core::machine::ServerEvent;
 use dlock_core::ports::turn::Caller;
 use dlock_core::tables::regime::Gate;
 use dlock_core::tables::settings::Settings;
-use dlock_wire::request::{Acquire, Channel, LockFamily, LockOp, Op, SemAcquire, SemInit, SemOp};
+use dlock_wire::request::{
+    Acquire, AwaitEnd, Channel, LockFamily, LockOp, Op, SemAcquire, SemInit, SemOp,
+};
 
 const MANY: u32 = 600;
 
@@ -122,4 +124,47 @@ fn a_flush_or_swap_of_empty_databases_leaves_no_work() {
     let _ = world.flush(Some(0));
     while tick(&mut world).1 == Progress::More {}
     assert_eq!(world.machine.tables().leases.len(), 0);
+}
+
+/// Calls that may be made by a user who may only read: waits of a millisecond.
+#[test]
+fn waits_that_end_together_do_not_delay_a_hand_over() {
+    let mut world = world();
+    awaited(&mut world, b"k", 150);
+    acquire(&mut world, HOLDER, Acquire { lease_ms: Some(60_000), ..Acquire::new(b"held", b"h") });
+    for n in 0..u64::from(MANY) {
+        let wait = AwaitEnd { block_ms: Some(100), ..AwaitEnd::new(b"held") };
+        let _ = world.ask(caller(1_000 + n), Op::Lock(LockFamily::Lock, LockOp::Await(wait)));
+    }
+    world.at(1_000_200 * MS);
+    assert_hands_over_first(&mut world);
+}
+
+#[test]
+fn graces_that_end_together_do_not_delay_a_hand_over() {
+    let mut world = world();
+    acquire(&mut world, HOLDER, Acquire { lease_ms: Some(60_000), ..Acquire::new(b"held", b"h") });
+    for n in 0..MANY {
+        let owner = n.to_be_bytes();
+        let call = Acquire { queue_ms: Some(100), ..Acquire::new(b"held", &owner) };
+        acquire(&mut world, CROWD, call);
+    }
+    let _ = world.gone(CROWD);
+    while tick(&mut world).1 == Progress::More {}
+    awaited(&mut world, b"k", 150);
+    world.at(1_000_200 * MS);
+    assert_hands_over_first(&mut world);
+}
+
+#[test]
+fn the_holds_of_a_former_primary_do_not_delay_a_hand_over() {
+    let mut world = world();
+    for n in 0..MANY {
+        let key = n.to_be_bytes();
+        acquire(&mut world, CROWD, Acquire { lease_ms: Some(60_000), ..Acquire::new(&key, b"a") });
+    }
+    let _ = world.fail_over();
+    awaited(&mut world, b"k", 150);
+    world.at(1_000_200 * MS);
+    assert_hands_over_first(&mut world);
 }
