@@ -39,10 +39,9 @@ pub fn check(ctx: Ctx<'_>, now: Now) {
         work::on_keys(ctx, allowed, |shell, turn| {
             // A key that exists while this node does not own its slot is being imported, with its queue if it is a
             // fair lock.
-            let mut is_missing = |name: &[u8]| {
-                matches!(turn.keys.get(Key { db: 0, name }), Lookup::Missing | Lookup::Elsewhere)
-            };
-            let lost = |name: &[u8]| lost.contains(&slot(name)) && is_missing(name);
+            let mut is_missing =
+                |key: Key<'_>| matches!(turn.keys.get(key), Lookup::Missing | Lookup::Elsewhere);
+            let lost = |key: Key<'_>| lost.contains(&slot(key.name)) && is_missing(key);
             let end = queues.end;
             let next = shell.machine.slot_lost(queues, lost, turn.fx);
             if next < end {

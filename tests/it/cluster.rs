@@ -371,3 +371,38 @@ fn sharded_messages_stay_in_the_shard_of_redis_8() {
 fn sharded_messages_stay_in_the_shard_of_valkey_9() {
     sharded_messages_stay_in_the_shard(Some("valkey-9.1"));
 }
+
+/// Valkey 9 has several databases in a cluster. A fair lock brings its queue along to each.
+#[test]
+fn a_queue_in_another_database_stays_while_its_slot_is_imported() {
+    let databases = ["cluster-databases", "16"];
+    let setup = || Server::of("valkey-9.1").and(&databases);
+    let one = setup().cluster().start();
+    let two = one.join(setup());
+    let slot = one.slot("k");
+    let in_database = |server: &Server| {
+        let mut client = server.client();
+        client.cmd(&["SELECT", "3"]).ok();
+        client
+    };
+    let (mut source, mut target, mut waiter) =
+        (in_database(&one), in_database(&one), in_database(&two));
+    source.cmd(&["DFAIR.ACQUIRE", "k", "h", "PX", "600000"]).int();
+    assert!(target.cmd(&["DFAIR.ACQUIRE", "k", "q", "QUEUE", "600000"]).is_null());
+    one.begin_slot_move(slot, &two);
+    let port = two.port().to_string();
+    source.cmd(&["MIGRATE", "127.0.0.1", &port, "k", "3", "20000"]).ok();
+    waiter.cmd(&["ASKING"]).ok();
+    block(&two, &mut waiter, &args!["DFAIR.ACQUIRE", "k", "w", "BLOCK", 0]);
+    assert_eq!(waiter.hear(CHECK), Heard::Nothing);
+    assert_eq!(two.info_number("dlock", "waiters_queued"), 1);
+    one.end_slot_move(slot, &two);
+    let mut client = in_database(&two);
+    client.cmd(&["DFAIR.RELEASE", "k", "h"]).int();
+    assert_eq!(client.cmd(&["DFAIR.INFO", "k"]).field("owner").text(), "q");
+    client.cmd(&["DFAIR.RELEASE", "k", "q"]).int();
+    assert!(waiter.reply(SOON).int() > 0);
+    client.cmd(&["DFAIR.RELEASE", "k", "w"]).int();
+    two.left_over_check();
+    one.left_over_check();
+}

@@ -210,7 +210,7 @@ impl Machine {
     pub fn slot_lost(
         &mut self,
         queues: Range<QueueId>,
-        lost: impl FnMut(&[u8]) -> bool,
+        lost: impl FnMut(Key<'_>) -> bool,
         fx: &mut Effects,
     ) -> QueueId {
         keyspace::slot_lost(&mut self.tables, queues, lost, fx)

@@ -3,7 +3,7 @@
 /// The name of a key: a database number and bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key<'a> {
-    /// Database number; 0 in a cluster.
+    /// Database number; 0 in a cluster, except with `cluster-databases` of Valkey 9.
     pub db: u32,
     /// Name of the key.
     pub name: &'a [u8],

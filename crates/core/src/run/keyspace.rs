@@ -128,7 +128,7 @@ fn inspect_observers(tables: &mut Tables, turn: &mut Turn<'_>, id: QueueId) {
 pub(crate) fn slot_lost(
     tables: &mut Tables,
     queues: Range<QueueId>,
-    mut lost: impl FnMut(&[u8]) -> bool,
+    mut lost: impl FnMut(Key<'_>) -> bool,
     fx: &mut Effects,
 ) -> QueueId {
     let begun = tables.waits.moves();
@@ -136,7 +136,7 @@ pub(crate) fn slot_lost(
         if tables.waits.has_done_enough(fx, begun) {
             return id;
         }
-        if tables.waits.queue(id).is_some_and(|queue| lost(&queue.name)) {
+        if tables.waits.queue(id).is_some_and(|queue| lost(queue.key())) {
             tables.reject_queue(id, ErrorCode::Moving, GONE, fx);
         }
     }

@@ -233,7 +233,7 @@ impl Table {
             ["flushall"] => world.flush(None),
             ["slot-lost", k] => world.step(|machine, turn| {
                 let queues = QueueId::FIRST..machine.tables().waits.queue_bound();
-                machine.slot_lost(queues, |name| name == k.as_bytes(), turn.fx);
+                machine.slot_lost(queues, |key| key.name == k.as_bytes(), turn.fx);
             }),
             ["failover"] => world.fail_over(),
             ["demote"] => {

@@ -81,7 +81,7 @@ impl World {
         let mut here = if dump.is_some() { self.unlink(key, false) } else { Seen::default() };
         let lost = self.step(|machine, turn| {
             let queues = QueueId::FIRST..machine.tables().waits.queue_bound();
-            let done = machine.slot_lost(queues.clone(), |name| name == key.name, turn.fx);
+            let done = machine.slot_lost(queues.clone(), |one| one == key, turn.fx);
             assert_eq!(done, queues.end, "there are few queues");
         });
         here.add(lost);
