@@ -199,13 +199,13 @@ fn apply_notice(ctx: Ctx<'_>, allowed: Allowed, notice: Notice, before_load: boo
 
 /// An AOF rewrite without an RDB preamble stores only keys. So its first records carry the rest.
 fn log_rest(ctx: Ctx<'_>) {
-    if !ctx.flags().aof() {
-        return;
+    if ctx.flags().aof() {
+        let records = shell::with(|shell| shell.machine.tables().records_beside(ffi::wall_us()));
+        for payload in records.unwrap_or_default() {
+            perform::tell(ctx, &payload);
+        }
     }
-    let records = shell::with(|shell| shell.machine.tables().records_beside(ffi::wall_us()));
-    for payload in records.unwrap_or_default() {
-        perform::tell(ctx, &payload);
-    }
+    ffi::records_written();
 }
 
 /// Whether the connection of a waiter is open.

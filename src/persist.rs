@@ -254,6 +254,12 @@ pub fn aux_save(put: impl FnMut(&[u8])) {
     });
 }
 
+/// Whether anything is not in keys that an AOF rewrite without an RDB preamble lacks. Also runs in forked children.
+pub fn has_rest() -> bool {
+    shell::with(|shell| !shell.machine.tables().records_beside(ffi::wall_us()).is_empty())
+        .unwrap_or(false)
+}
+
 /// Reads what [`aux_save`] wrote. `false` refuses the file.
 pub fn aux_load(strings: &mut Strings<'_>, origin: Origin) -> bool {
     let Some(head) = strings.next() else { return false };

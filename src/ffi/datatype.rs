@@ -270,6 +270,7 @@ unsafe extern "C" fn aux_save(io: *mut raw::RedisModuleIO, _when: c_int) {
             save_bytes(io, bytes);
         };
         crate::persist::aux_save(put);
+        super::rewrite::is_complete();
         if is_empty {
             // SAFETY: as above.
             unsafe { save_bytes(io, &[]) };
@@ -282,6 +283,7 @@ unsafe extern "C" fn aux_save2(io: *mut raw::RedisModuleIO, _when: c_int) {
     guard::call("saving what is not in keys", (), || {
         // SAFETY: `io` is valid during this call.
         crate::persist::aux_save(|bytes| unsafe { save_bytes(io, bytes) });
+        super::rewrite::is_complete();
     });
 }
 

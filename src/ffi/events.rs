@@ -14,10 +14,10 @@ use super::codes::{OK, ok};
 use super::ctx::Ctx;
 use super::key::{Content, KeyHandle, Mode};
 use super::name::Name;
-use super::{datatype, guard};
+use super::{datatype, guard, rewrite};
 
 /// The events subscribed to. Their numbers are the same in Redis and Valkey (those above 17 are not).
-const EVENTS: [u64; 9] = [
+const EVENTS: [u64; 10] = [
     raw::REDISMODULE_EVENT_EVENTLOOP,
     raw::REDISMODULE_EVENT_CLIENT_CHANGE,
     raw::REDISMODULE_EVENT_FLUSHDB,
@@ -26,6 +26,7 @@ const EVENTS: [u64; 9] = [
     raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD,
     raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
     raw::REDISMODULE_EVENT_FORK_CHILD,
+    raw::REDISMODULE_EVENT_PERSISTENCE,
     raw::REDISMODULE_EVENT_REPLICA_CHANGE,
 ];
 
@@ -102,6 +103,9 @@ unsafe extern "C" fn server_event(
             // At once: a WAIT can be answered in this turn of the loop, and its caller then asks for the quarantine.
             return crate::tick::replica_attached();
         }
+        if event.id == raw::REDISMODULE_EVENT_PERSISTENCE {
+            return rewrite::saving(subevent);
+        }
         // SAFETY: the server passes the data that belongs to the event, or null.
         if let Some(notice) = unsafe { notice(event.id, subevent, data) } {
             inbox::push(notice);
@@ -161,6 +165,7 @@ unsafe fn notice(event: u64, subevent: u64, data: *mut c_void) -> Option<Notice>
             primary: role == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER,
         }),
         (raw::REDISMODULE_EVENT_FORK_CHILD, raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN) => {
+            rewrite::forked();
             Some(Notice::Forked)
         }
         _ => None,

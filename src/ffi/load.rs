@@ -8,7 +8,9 @@ use super::args::Args;
 use super::codes::{ERR, OK, int, ok};
 use super::ctx::{Ctx, Level, log};
 use super::host::Host;
-use super::{alarm, command, config, ctx, datatype, events, guard, host, info, main_thread};
+use super::{
+    alarm, command, config, ctx, datatype, events, guard, host, info, main_thread, rewrite,
+};
 
 const NAME: &CStr = c"dlock";
 /// What MODULE LIST shows: two digits for each part, so 1.0.0 is 10000.
@@ -93,6 +95,7 @@ fn start(ctx: Ctx<'_>, args: &Args<'_>) -> Result<Host, String> {
     crate::dispatch::start(ctx)?;
     events::subscribe(ctx)?;
     alarm::create()?;
+    rewrite::create()?;
     // SAFETY: valid context.
     unsafe {
         api!(RedisModule_SetModuleOptions(

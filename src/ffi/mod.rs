@@ -14,6 +14,7 @@
 //! | `parking::disconnected(call)` | a blocked call lost its connection or was unblocked with an error |
 //! | `parking::unblocked(call)` | CLIENT UNBLOCK ended a blocked call; it has been answered Null |
 //! | `persist::{save, load, log_refusal, rewrite, digest, memory, aux_save, aux_load}` | by the key types; `save`, `rewrite` and `aux_save` also in forked children |
+//! | `persist::has_rest()` | at the end of an AOF rewrite, in the forked child |
 //! | `persist::{file_begins, sync_begins, sync_aside, load_ends}`, `shell::data_replaced()` | in the middle of a load |
 //! | `keyspace::unlinked(db, name, &Value)` | a value of ours leaves its name |
 //! | `inbox::{last_unlinked_in, follow}`, `Fact::ValueMoved` | RENAME or MOVE has brought a value to a key |
@@ -52,6 +53,7 @@ mod main_thread;
 mod name;
 mod owed;
 mod page_ends;
+mod rewrite;
 mod senders;
 
 /// The value of a key of ours.
@@ -72,6 +74,7 @@ pub use key::{Content, KeyHandle, Mode};
 pub use main_thread::MainCell;
 pub use name::{Name, OwnedName};
 pub use page_ends::avoid as avoid_page_ends;
+pub use rewrite::records_written;
 pub use senders::Senders;
 
 #[global_allocator]

@@ -1,5 +1,6 @@
 //! A new process, or a promoted replica, takes over: leases, bindings, quarantine and tokens continue.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use crate::{
@@ -240,6 +241,24 @@ fn tokens_go_on_growing(family: Family) {
         settings: &["appendonly", "yes", "appendfsync", "always", "aof-use-rdb-preamble", "no"],
         take_over: |server, _| crashed(rewritten(server)),
     };
+    let in_a_pause = Way {
+        name: "an AOF rewritten as commands in a pause",
+        settings: as_commands.settings,
+        take_over: |server, _| {
+            // The server forks, and pauses before the module can write.
+            let pause = args!["CLIENT", "PAUSE", 60_000, "WRITE"];
+            for reply in server.client().pipeline(&[args!["BGREWRITEAOF"], pause]) {
+                reply.ok();
+            }
+            wait_until("the new file", || {
+                let is_whole = |name: &str| name.starts_with("temp-rewriteaof-bg");
+                let mut files = fs::read_dir(server.dir()).unwrap().flatten();
+                server.info_number("persistence", "aof_rewrite_in_progress") == 0
+                    || files.any(|file| file.file_name().to_str().is_some_and(is_whole))
+            });
+            crashed(server)
+        },
+    };
     let reload = Way {
         name: "DEBUG RELOAD",
         settings: &[],
@@ -286,6 +305,7 @@ fn tokens_go_on_growing(family: Family) {
         PROMOTION,
         reload,
         as_commands,
+        in_a_pause,
         turned_on,
         partial,
         log_of_replica,
