@@ -177,6 +177,9 @@ fn note_holders_of_all(tables: &mut Tables, turn: &mut Turn<'_>, call: &MAcquire
 /// of keys. Without: one hold less of every key that the owner holds; the others are skipped. Returns the number of
 /// held keys.
 pub(crate) fn mrelease(tables: &mut Tables, turn: &mut Turn<'_>, call: &MRelease<'_>) -> Answer {
+    if let Err(fault) = look::refuse_above(tables.settings.keys_per_held_call(), call.keys) {
+        return fault.into();
+    }
     activity::mark_active(tables, turn, turn.caller.client);
     if call.reqid.is_none() {
         if let Err(fault) = are_locks(tables, turn, call.keys) {
@@ -230,7 +233,9 @@ fn badness(outcome: &Outcome) -> u8 {
 /// DLOCK.MRENEW: renews all of them and returns their number. `NOTHELD` names the first key that is not held; then
 /// none is renewed.
 pub(crate) fn mrenew(tables: &mut Tables, turn: &mut Turn<'_>, call: &MRenew<'_>) -> Answer {
-    if let Err(fault) = are_locks(tables, turn, call.keys) {
+    let most = tables.settings.keys_per_held_call();
+    let allowed = look::refuse_above(most, call.keys);
+    if let Err(fault) = allowed.and_then(|()| are_locks(tables, turn, call.keys)) {
         return fault.into();
     }
     if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, None) {

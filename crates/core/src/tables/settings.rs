@@ -70,6 +70,12 @@ impl Settings {
         record_level: Level::FIRST,
         cluster: false,
     };
+
+    /// Keys of one call for several locks that are held. An operator who lowers the limit of acquiring calls does not
+    /// stop the release of what was acquired before, unless that limit was above the default.
+    pub(crate) fn keys_per_held_call(&self) -> usize {
+        self.max_keys_per_call.max(Self::DEFAULT.max_keys_per_call)
+    }
 }
 
 impl Default for Settings {

@@ -55,6 +55,11 @@ pub(super) const TOO_MANY_WAITERS_OR_READERS: Described = (
      the hold has 64 requests with ids that are not released.",
 );
 
+pub(super) const TOO_MANY_KEYS: Described = (
+    ErrorCode::Limit,
+    "The call has more keys than `dlock.max-keys-per-call` and than 4096. Nothing was done: split the call.",
+);
+
 pub(super) const TOO_MANY_WAITERS_OR_KEYS: Described = (
     ErrorCode::Limit,
     "The call has more keys than `dlock.max-keys-per-call`, or `dlock.max-waiters-per-key` or `dlock.max-waiters` is \

@@ -63,7 +63,7 @@ pub(super) const MRELEASE: Command = Command {
     reply: "- Integer: how many holds were released. Without REQID the call skips keys that the \
         owner does not hold.\n\
         - Null: the call waited, and waits no more.",
-    errors: &[errors::LOST, errors::UNKNOWN],
+    errors: &[errors::LOST, errors::UNKNOWN, errors::TOO_MANY_KEYS],
     notes: "Locks that become free go to their waiters in the same step. With REQID, that of the \
         MACQUIRE or ANYACQUIRE, it does at each key what RELEASE does there, and its reply is the \
         worst of them: LOST (another reason than `expired` first), UNKNOWN, Null, else the number \
@@ -81,10 +81,13 @@ pub(super) const MRENEW: Command = Command {
     summary: "Extends the leases of several locks, all or none.",
     args: MRenew::ARGS,
     reply: "Integer: how many holds were renewed: all of them.",
-    errors: &[(
-        ErrorCode::NotHeld,
-        "`owner` does not hold one of the locks; the text names the first. None was renewed.",
-    )],
+    errors: &[
+        (
+            ErrorCode::NotHeld,
+            "`owner` does not hold one of the locks; the text names the first. None was renewed.",
+        ),
+        errors::TOO_MANY_KEYS,
+    ],
     notes: "Each lease, and each binding, as RENEW does it.",
     example: "> DLOCK.MRENEW 2 account:1 account:2 worker-1 EX 60\n\
         (integer) 2\n\

@@ -56,11 +56,7 @@ pub(crate) fn inspect_all(
     if let Some(fault) = refused_in_script(turn.caller, call.bind_ms, None) {
         return Err(fault);
     }
-    let (keys, most) = (call.keys.len(), tables.settings.max_keys_per_call);
-    if keys > most {
-        let text = format!("{keys} keys in one call; {most} are allowed (dlock.max-keys-per-call)");
-        return Err(Outcome::fault(ErrorCode::Limit, text));
-    }
+    refuse_above(tables.settings.max_keys_per_call, call.keys)?;
     activity::mark_active(tables, turn, turn.caller.client);
     if tables.settings.deadlock_detection {
         due::end_due_leases(tables, turn, core::iter::empty());
@@ -76,6 +72,16 @@ pub(crate) fn inspect_all(
         }
     }
     inspect_each(tables, turn, call, Own::Goes)
+}
+
+/// `LIMIT` if a call has more keys than this.
+pub(crate) fn refuse_above(most: usize, keys: &[&[u8]]) -> Result<(), Outcome> {
+    let count = keys.len();
+    if count <= most {
+        return Ok(());
+    }
+    let text = format!("{count} keys in one call; {most} are allowed (dlock.max-keys-per-call)");
+    Err(Outcome::fault(ErrorCode::Limit, text))
 }
 
 fn inspect_each(

@@ -204,6 +204,25 @@ fn the_keys_of_an_acquiring_call_are_limited() {
     ");
 }
 
+/// So that one call does not take a second, and its ids do not fill the memory of requests.
+#[test]
+fn the_keys_of_a_call_for_held_locks_are_limited() {
+    let names: Vec<String> = (0..4_097).map(|n| format!("k{n}")).collect();
+    let (all, most) = (names.join(" "), names[1..].join(" "));
+    run(&format!(
+        "
+          0  set max-keys-per-call 2
+          0  c1  ACQUIRE k0 A                    => t1
+          1  c1  MRELEASE 4097 {all} A           => LIMIT
+          1  c1  MRELEASE 4097 {all} A REQID r   => LIMIT
+          1  c1  MRENEW 4097 {all} A             => LIMIT
+          2  c1  MRELEASE 4096 {most} A          => 0
+          2  set max-keys-per-call 4097
+          2  c1  MRELEASE 4097 {all} A           => 1
+    "
+    ));
+}
+
 #[test]
 fn waiters_are_limited_place_by_place() {
     run("
