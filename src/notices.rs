@@ -39,9 +39,12 @@ pub fn drain(ctx: Ctx<'_>, allowed: Allowed) {
     let has_flush = batch.iter().any(|notice| matches!(notice, Notice::Flushed { .. }))
         || inbox::awaits_flush();
     let keeps_load = has_flush && (is_closed() || allowed.scope != Scope::Everywhere);
+    let mut gone = Vec::new();
     while let Some((number, notice)) = batch.next() {
         let is_closed = is_closed();
-        if is_closed && notice.writes() {
+        if is_closed && let Notice::ClientGone(client) = notice {
+            gone.push((number, client));
+        } else if is_closed && notice.writes() {
             batch.put_off((number, notice), Wait::Gate);
         } else if waits_for_tick(&notice, allowed.scope) {
             forget_holders(&notice);
@@ -58,6 +61,12 @@ pub fn drain(ctx: Ctx<'_>, allowed: Allowed) {
             batch.put_off((number, notice), Wait::Gate);
         } else {
             apply_notice(ctx, allowed, notice, before_load);
+        }
+    }
+    // Last, when their calls have ended: most have nothing else, and need not be remembered until the gate opens.
+    for (number, client) in gone {
+        if shell::knows_client(client) && !client_gone(ctx, allowed, client) {
+            batch.put_off((number, Notice::ClientGone(client)), Wait::Gate);
         }
     }
     // Once for all notices: their number has no bound.

@@ -313,3 +313,32 @@ fn nothing_is_granted_after_a_start_before_the_server_accepts_writes() {
     assert!(lasted >= Duration::from_millis(900), "{lasted:?} of a lease of a second");
     assert_eq!(server.cmd(&["DFAIR.POSITION", "k", "y"]).int(), 0);
 }
+
+/// What a closed connection leaves is work for the time after. A connection that leaves nothing is forgotten at once:
+/// while writes are refused for a long time, very many can come and go.
+#[test]
+fn connections_that_close_while_writes_are_refused_leave_no_notice() {
+    let server = Server::start();
+    server.ask("DLATCH.INIT l 1").ok();
+    server.ask("DLOCK.ACQUIRE k h").int();
+    let mut bound = server.client();
+    bound.cmd(&["DLOCK.ACQUIRE", "b", "h", "BIND", "0"]).int();
+    config(&server, "min-replicas-to-write", "1");
+    let mut waits: Vec<Client> = (0..20).map(|_| server.client()).collect();
+    for (n, wait) in waits.iter_mut().enumerate() {
+        let key = if n % 2 == 0 { ["DLATCH.AWAIT", "l"] } else { ["DLOCK.AWAIT", "k"] };
+        wait.send(&[key[0], key[1], "BLOCK", "0"]);
+    }
+    server.wait_blocked(20);
+    drop((waits, bound));
+    wait_until("the end of the connections", || {
+        let count = |field: &str| server.info_number("dlock", field);
+        count("parked_clients") == 0
+            && count("connections_watched") == 1
+            && count("notices_pending") == 0
+    });
+    config(&server, "min-replicas-to-write", "0");
+    assert!(server.ask("DLOCK.ACQUIRE b other").int() > 0, "the bound hold has ended");
+    server.ask("DEL l k b").ok();
+    server.left_over_check();
+}

@@ -18,11 +18,10 @@ use alloc::vec::Vec;
 
 /// A connection closed, for any reason. Its waiters are removed or start their grace, and the leases of its bound
 /// holds are shortened: some of them in [`drain_some`], which the caller calls afterwards, and the rest
-/// in the tick. An operation that reaches one of the rest earlier treats it as processed. Only while the server
-/// takes writes.
+/// in the tick. An operation that reaches one of the rest earlier treats it as processed.
 ///
-/// Where only one slot can be reached, the connection is noted as gone and the tick does the rest. `false`: a grant
-/// in flight to it has to be rolled back; call this again in the tick.
+/// Where only one slot can be reached, or the server takes no writes, the connection is noted as gone and the tick does
+/// the rest. `false`: a grant in flight to it has to be rolled back; call this again when that is over.
 pub(crate) fn client_departs(tables: &mut Tables, turn: &mut Turn<'_>, client: u64) -> bool {
     tables.pending.former_client_gone(client);
     if tables.connections.get(client).is_none() {
@@ -30,7 +29,7 @@ pub(crate) fn client_departs(tables: &mut Tables, turn: &mut Turn<'_>, client: u
     }
     // Comes first: the hand-offs below must not go to another waiter of the same connection.
     tables.connections.depart(client, tables.regime.lease(turn.now.mono));
-    if turn.keys.reach() == Reach::OneSlot {
+    if turn.keys.reach() == Reach::OneSlot || !tables.regime.may_end() {
         return !tables.regime.is_primary() || tables.in_flight.on_the_way_to(client).is_empty();
     }
     if tables.regime.is_primary() {
