@@ -187,7 +187,7 @@ impl Machine {
             Fact::FileStanding(standing) => diverged::stand_as_file(tables, standing),
             Fact::PrimaryStanding(standing) => diverged::stand_as_primary(tables, standing),
             Fact::Requests(spent) => requests::replace_spent(tables, spent),
-            Fact::Delivered(waiter) => tables.in_flight.delivered(waiter),
+            Fact::Delivered(waiter) => drop(tables.in_flight.remove(waiter)),
             Fact::HoldersGone(key) => keyspace::forget_holders(tables, key),
             Fact::ValueMoved(resource, key) => keyspace::value_moved(tables, resource, key),
             Fact::Swapped(swap) => flush::keys_swapped(tables, swap),

@@ -162,7 +162,7 @@ impl Tables {
 
     /// Number of grants sent to a parked caller that are not known to have arrived.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.grants.len()
+        self.in_flight.len()
     }
 }
 

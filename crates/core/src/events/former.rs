@@ -31,8 +31,7 @@ pub(crate) fn demote(tables: &mut Tables) {
     tables.pending.to_mark_dirty.clear();
     tables.late = crate::tables::late_search::LateSearch::default();
     let mut debris = Debris::default();
-    let grants = take(&mut tables.in_flight.grants).into_values();
-    debris.add(grants.flat_map(|grant| grant.parts));
+    debris.add(tables.in_flight.take_all().flat_map(|grant| grant.parts));
     debris.add(take(&mut tables.pending.revisit).into_iter());
     debris.add(tables.leases.disarm_all().into_iter().flat_map(Wheel::into_parts));
     tables.pending.debris.push_back(debris);

@@ -17,7 +17,7 @@ use crate::value::resource::Body;
 /// answer stays. With QUEUE the entry returns to its position, without a connection. A grant of a fair lock stays, as
 /// an offer.
 pub(crate) fn undelivered(tables: &mut Tables, turn: &mut Turn<'_>, waiter: WaiterId) {
-    let Some(grant) = tables.in_flight.grants.remove(&waiter) else { return };
+    let Some(grant) = tables.in_flight.remove(waiter) else { return };
     if !tables.regime.is_primary() {
         return;
     }

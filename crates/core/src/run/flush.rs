@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 /// the keys, and [`flushed`] with the result once keys can be read: it has the databases that had keys of
 /// ours, in ascending order.
 pub(crate) fn keys_flushed(tables: &mut Tables, db: Option<u32>) -> Vec<u32> {
-    tables.in_flight.forget_taken(|gone| db.is_none_or(|db| db == gone.db));
+    tables.in_flight.forget_taken_in(db);
     tables.waits.flushed(db);
     let homes = tables.leases.flush(db);
     homes

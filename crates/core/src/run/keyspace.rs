@@ -60,7 +60,7 @@ pub(crate) fn value_moved(tables: &mut Tables, resource: &Resource, key: Key<'_>
     if from == key {
         return;
     }
-    tables.in_flight.forget_taken(|gone| gone == key);
+    tables.in_flight.forget_taken(key);
     tables.in_flight.readdress(from, key);
     if resource.kind().has_durable_queue() && tables.regime.is_primary() {
         // Waiters stay with the name they asked for: a semaphore may exist only for them.

@@ -74,7 +74,7 @@ fn lose(tables: &mut Tables, turn: &mut Turn<'_>, key: Key<'_>, lost: Lost) {
     removed::tell_deleted(tables, turn.fx, key, subjects);
     if tables.regime.is_primary() {
         if kind == Kind::Semaphore && !is_replaced {
-            tables.in_flight.forget_taken(|gone| gone == there);
+            tables.in_flight.forget_taken(there);
         }
         keyspace::value_is_gone(tables, kind, key, turn.fx);
     }

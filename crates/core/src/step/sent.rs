@@ -16,7 +16,7 @@ impl Tables {
         let stays = stays(&self.settings, waiter, parts.first());
         let request = waiter.ask.request.clone();
         let grant = InFlight { client: waiter.client, request, stays, parts };
-        self.in_flight.grants.insert(waiter.id, grant);
+        self.in_flight.insert(waiter.id, grant);
     }
 }
 
@@ -40,12 +40,12 @@ impl Tables {
     /// FENCE raised the token of a hold: from now on the new token identifies it.
     pub(crate) fn raised(&mut self, key: Key<'_>, from: u64, to: u64) {
         self.waits.raise_observed(key, from, to);
-        for part in self.in_flight.grants.values_mut().flat_map(|grant| &mut grant.parts) {
+        self.in_flight.each_at(key, |part, _| {
             if part.is_of(key, ALONE, from)
                 && let Given::Hold { token, .. } = &mut part.given
             {
                 *token = to;
             }
-        }
+        });
     }
 }

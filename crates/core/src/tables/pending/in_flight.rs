@@ -8,20 +8,21 @@ use crate::base::kind::Kind;
 use crate::base::time::Millis;
 use crate::value::fair::QueueEntry;
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::hash::BuildHasher as _;
+use core::ops::RangeInclusive;
 use hashbrown::HashMap;
 
-/// Grants sent to a parked caller that are not known to have arrived.
+/// Grants sent to a parked caller that are not known to have arrived. There can be as many in one turn of the server's
+/// loop as it has connections, so each operation finds those of its key, or its client, by an index.
 #[derive(Debug)]
 pub struct GrantsInFlight {
-    pub(crate) grants: HashMap<WaiterId, InFlight, HashKeys>,
-}
-
-impl GrantsInFlight {
-    pub(crate) fn new(keys: HashKeys) -> Self {
-        Self { grants: HashMap::with_hasher(keys) }
-    }
+    grants: HashMap<WaiterId, InFlight, HashKeys>,
+    /// By the hash of the name of each key.
+    by_name: BTreeSet<(u64, WaiterId)>,
+    by_client: BTreeSet<(u64, WaiterId)>,
 }
 
 /// The grants that one answer carries to a parked caller.
@@ -110,6 +111,13 @@ impl Part {
         self.db == key.db && *self.name == *key.name
     }
 
+    fn forget_taken(&mut self) {
+        if let Given::Taken(taken) = &mut self.given {
+            // Its request is still rolled back if the answer does not arrive.
+            *taken = 0;
+        }
+    }
+
     pub fn is_of(&self, key: Key<'_>, id: HoldId, token: u64) -> bool {
         let same =
             |given| matches!(given, Given::Hold { id: i, token: t, .. } if i == id && t == token);
@@ -118,9 +126,60 @@ impl Part {
 }
 
 impl GrantsInFlight {
-    /// The answer to a parked caller cannot come back undelivered any more.
-    pub(crate) fn delivered(&mut self, waiter: WaiterId) {
-        self.grants.remove(&waiter);
+    pub(crate) fn new(keys: HashKeys) -> Self {
+        let grants = HashMap::with_hasher(keys);
+        Self { grants, by_name: BTreeSet::new(), by_client: BTreeSet::new() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.grants.len()
+    }
+
+    /// The answer to `waiter` carries this grant.
+    pub(crate) fn insert(&mut self, waiter: WaiterId, grant: InFlight) {
+        for part in &grant.parts {
+            self.by_name.insert((self.hash(&part.name), waiter));
+        }
+        self.by_client.insert((grant.client, waiter));
+        self.grants.insert(waiter, grant);
+    }
+
+    /// The answer to a parked caller has come back, or cannot come back undelivered any more.
+    pub(crate) fn remove(&mut self, waiter: WaiterId) -> Option<InFlight> {
+        let grant = self.grants.remove(&waiter)?;
+        for part in &grant.parts {
+            self.by_name.remove(&(self.hash(&part.name), waiter));
+        }
+        self.by_client.remove(&(grant.client, waiter));
+        Some(grant)
+    }
+
+    /// Takes all of them away.
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = InFlight> + use<> {
+        let fresh = Self::new(*self.grants.hasher());
+        core::mem::replace(self, fresh).grants.into_values()
+    }
+
+    fn hash(&self, name: &[u8]) -> u64 {
+        self.grants.hasher().hash_one(name)
+    }
+
+    /// Calls `change` with the parts for this key, and their requests.
+    pub(crate) fn each_at(
+        &mut self,
+        key: Key<'_>,
+        mut change: impl FnMut(&mut Part, Option<&[u8]>),
+    ) {
+        if self.grants.is_empty() {
+            return;
+        }
+        let hash = self.hash(key.name);
+        for &(_, waiter) in self.by_name.range(of(hash)) {
+            let Some(grant) = self.grants.get_mut(&waiter) else { continue };
+            for part in grant.parts.iter_mut().filter(|part| part.is_at(key)) {
+                change(part, grant.request.as_deref());
+            }
+        }
     }
 
     /// A copy of a request was answered with the same hold (id and token), or the permits of the same TAKE: the grant
@@ -131,52 +190,48 @@ impl GrantsInFlight {
         hold: Option<(HoldId, u64)>,
         request: Option<&[u8]>,
     ) {
-        let repeated = |grant: &&mut InFlight| grant.request.as_deref() == request;
-        let is_it = |part: &&mut Part| match hold {
-            Some((id, token)) => part.is_of(key, id, token),
-            None => part.is_at(key),
-        };
-        for grant in self.grants.values_mut().filter(repeated) {
-            grant.parts.iter_mut().filter(is_it).for_each(|part| part.is_known = true);
-        }
+        self.each_at(key, |part, repeated| {
+            let is_it = hold.is_none_or(|(id, token)| part.is_of(key, id, token));
+            part.is_known |= is_it && repeated == request;
+        });
     }
 
     /// A RENEW was answered for this hold: it must not end with a grant that entered it.
     pub(crate) fn renewed(&mut self, key: Key<'_>, id: HoldId, token: u64) {
-        for part in self.grants.values_mut().flat_map(|grant| &mut grant.parts) {
-            part.is_renewed |= part.is_of(key, id, token);
-        }
+        self.each_at(key, |part, _| part.is_renewed |= part.is_of(key, id, token));
     }
 
     /// A value was loaded under `key`. While it was elsewhere, requests for its holds may have been answered there:
     /// their grants need no rollback any more.
     pub(crate) fn loaded(&mut self, key: Key<'_>) {
-        let parts = self.grants.values_mut().flat_map(|grant| &mut grant.parts);
-        for part in parts.filter(|part| part.is_at(key)) {
-            part.is_known |= matches!(part.given, Given::Hold { .. });
-        }
+        self.each_at(key, |part, _| part.is_known |= matches!(part.given, Given::Hold { .. }));
     }
 
     /// A semaphore is gone. Permits of a TAKE in flight must not be returned to a new semaphore under the same name.
-    pub(crate) fn forget_taken(&mut self, mut is_gone: impl FnMut(Key<'_>) -> bool) {
-        for part in self.grants.values_mut().flat_map(|grant| &mut grant.parts) {
-            let key = Key { db: part.db, name: &part.name };
-            if let Given::Taken(_) = part.given
-                && is_gone(key)
-            {
-                // Its request is still rolled back if the answer does not arrive.
-                part.given = Given::Taken(0);
-            }
-        }
+    pub(crate) fn forget_taken(&mut self, gone: Key<'_>) {
+        self.each_at(gone, |part, _| part.forget_taken());
+    }
+
+    /// The same for all keys of a database; `None`: of all.
+    pub(crate) fn forget_taken_in(&mut self, db: Option<u32>) {
+        let parts = self.grants.values_mut().flat_map(|grant| &mut grant.parts);
+        parts.filter(|part| db.is_none_or(|db| db == part.db)).for_each(Part::forget_taken);
     }
 
     /// A value moved to another key: grants in flight to its holders belong there.
     pub(crate) fn readdress(&mut self, from: Key<'_>, to: Key<'_>) {
-        for part in self.grants.values_mut().flat_map(|grant| &mut grant.parts) {
-            if part.is_at(from) {
+        if self.grants.is_empty() {
+            return;
+        }
+        let found = self.by_name.range(of(self.hash(from.name)));
+        let found: Vec<WaiterId> = found.map(|&(_, waiter)| waiter).collect();
+        for waiter in found {
+            let Some(mut grant) = self.remove(waiter) else { continue };
+            for part in grant.parts.iter_mut().filter(|part| part.is_at(from)) {
                 part.db = to.db;
                 part.name = Name::from(to.name);
             }
+            self.insert(waiter, grant);
         }
     }
 
@@ -189,16 +244,19 @@ impl GrantsInFlight {
 
     /// The grants in flight to `client`, oldest first.
     pub(crate) fn on_the_way_to(&self, client: u64) -> Vec<WaiterId> {
-        let found = self.grants.iter().filter(|(_, grant)| grant.client == client);
-        let mut found: Vec<WaiterId> = found.map(|(&waiter, _)| waiter).collect();
-        found.sort_unstable();
-        found
+        self.by_client.range(of(client)).map(|&(_, waiter)| waiter).collect()
     }
 
     /// Whether a hold is in flight to `client`: if that connection is gone, the grant is rolled back.
     pub(crate) fn is_on_the_way(&self, key: Key<'_>, id: HoldId, token: u64, client: u64) -> bool {
-        let grants = self.grants.values().filter(|grant| grant.client == client);
-        let mut parts = grants.flat_map(|grant| &grant.parts);
+        let waiters = self.by_client.range(of(client)).map(|(_, waiter)| waiter);
+        let mut parts =
+            waiters.filter_map(|waiter| self.grants.get(waiter)).flat_map(|grant| &grant.parts);
         parts.any(|part| !part.is_known && part.is_of(key, id, token))
     }
+}
+
+/// The entries of an index with this first part.
+fn of(first: u64) -> RangeInclusive<(u64, WaiterId)> {
+    (first, WaiterId(0))..=(first, WaiterId(u64::MAX))
 }
