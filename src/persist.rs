@@ -151,8 +151,8 @@ fn judge(admit: impl FnOnce(&Machine, usize) -> Result<(), Unfit>) -> Result<(),
     }
 }
 
-/// Most different channels of one value that are checked.
-const CHANNELS_MOST: usize = 1_000;
+/// Most questions about a user and a channel that the server is asked for one value, at some 0.1 µs each.
+const CHECKS_MOST: usize = 16_000;
 
 /// Removes channels that not all possible senders may publish on. The server does not say which user sent a RESTORE.
 fn drop_channels(value: &mut Value, key: &[u8]) {
@@ -160,12 +160,13 @@ fn drop_channels(value: &mut Value, key: &[u8]) {
         return;
     }
     let senders = Senders::of_restore(key);
+    let channels_most = CHECKS_MOST / senders.as_ref().map_or(1, Senders::count).max(1);
     let mut known: HashMap<Box<[u8]>, bool> = HashMap::new();
     value.drop_channels(|channel| {
         if let Some(&may) = known.get(channel) {
             return may;
         }
-        let is_looked_at = known.len() < CHANNELS_MOST;
+        let is_looked_at = known.len() < channels_most;
         let may = is_looked_at && senders.as_ref().is_some_and(|all| all.may_all_publish(channel));
         if is_looked_at {
             known.insert(channel.into(), may);
@@ -267,7 +268,11 @@ pub fn aux_load(strings: &mut Strings<'_>, origin: Origin) -> bool {
         return true;
     }
     match beside(strings, head.bytes()) {
-        Ok(beside) => learn(beside, origin),
+        Ok(Some(beside)) => learn(beside, origin),
+        Ok(None) => {
+            log(ffi::Level::Warning, "the data end in the middle of what is not in keys");
+            false
+        }
         Err(error) => {
             log(ffi::Level::Warning, &format!("what is not in keys was refused: {error}"));
             if origin == Origin::Loading {
@@ -278,8 +283,8 @@ pub fn aux_load(strings: &mut Strings<'_>, origin: Origin) -> bool {
     }
 }
 
-/// The server runs its event loop while it reads, so the shell is not lent meanwhile.
-fn beside(strings: &mut Strings<'_>, head: &[u8]) -> Result<Beside, DecodeError> {
+/// `None` if the data end too early. The server runs its event loop while it reads, so the shell is not lent meanwhile.
+fn beside(strings: &mut Strings<'_>, head: &[u8]) -> Result<Option<Beside>, DecodeError> {
     let mono = Instant(ffi::monotonic_us());
     let clocks = shell::with(|shell| {
         let machine = &shell.machine;
@@ -288,10 +293,10 @@ fn beside(strings: &mut Strings<'_>, head: &[u8]) -> Result<Beside, DecodeError>
     let (lease, limits) = clocks.ok_or(DecodeError::Impossible)?;
     let mut input = BesideInput::open(head, lease, limits)?;
     while input.wants_more() {
-        let piece = strings.next().ok_or(DecodeError::Damaged)?;
+        let Some(piece) = strings.next() else { return Ok(None) };
         input.read(piece.bytes())?;
     }
-    input.finish()
+    input.finish().map(Some)
 }
 
 fn learn(Beside { token, spent, standing }: Beside, origin: Origin) -> bool {

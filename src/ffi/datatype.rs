@@ -150,7 +150,7 @@ unsafe extern "C" fn rdb_load<const INDEX: TypeIndex>(
         };
         // SAFETY: `io` is valid during this call.
         let payload = unsafe { Loaded::read(io) };
-        let payload = payload.ok_or_else(|| "it is cut off or damaged".to_owned());
+        let payload = payload.ok_or_else(|| "the data end in the middle of it".to_owned());
         let value = payload.and_then(|payload| {
             let name = name.map(Name::bytes);
             let db = u32::try_from(db).ok();

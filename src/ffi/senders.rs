@@ -57,6 +57,11 @@ impl Senders {
         Some(senders)
     }
 
+    /// Number of these users.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether each of them may publish on `channel`.
     pub fn may_all_publish(&self, channel: &[u8]) -> bool {
         let channel = OwnedName::new(channel);

@@ -403,3 +403,29 @@ fn a_file_of_records_with_a_later_one_loads_the_others_and_grants_nothing() {
         assert!(server.ask(&format!("DLOCK.INFO {LOST}")).is_null());
     }
 }
+
+/// The server refuses such a file. Nothing in it was unreadable.
+#[test]
+fn a_file_that_was_cut_off_is_not_called_damaged() {
+    let server = Server::start();
+    for n in 0..5 {
+        server.ask(&format!("DLOCK.ACQUIRE k{n} a REQID r")).int();
+        server.ask(&format!("DLOCK.ACQUIRE l{n} a REQID r")).int();
+        server.ask(&format!("DLOCK.RELEASE l{n} a REQID r")).int();
+    }
+    server.ask("SAVE").ok();
+    let whole = fs::read(server.dir().join("dump.rdb")).unwrap();
+    let folder = server.dir().join("cut");
+    fs::create_dir(&folder).unwrap();
+    let folder = folder.to_str().unwrap();
+    let mut told = Vec::new();
+    for length in (whole.len() / 3..whole.len() - 20).step_by(whole.len() / 12) {
+        fs::write(format!("{folder}/dump.rdb"), &whole[..length]).unwrap();
+        let log = Server::with(&["dir", folder]).try_start().unwrap_err();
+        assert!(!log.contains("damaged"), "cut at {length} of {}:\n{log}", whole.len());
+        told.extend(log.lines().find(|line| line.contains("the data end")).map(str::to_owned));
+    }
+    assert!(told.iter().any(|line| line.contains("what is not in keys")), "{told:?}");
+    server.ask("FLUSHALL").ok();
+    server.left_over_check();
+}
