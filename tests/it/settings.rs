@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::{
     args,
-    support::{Family, Reply, SOON, Server, each, wait_until},
+    support::{Family, Profile, Reply, SOON, Server, each, module_path, wait_until},
     test_both_families_at_once,
 };
 
@@ -163,6 +163,23 @@ fn the_module_can_be_loaded_into_a_running_server() {
     // A module with key types cannot be unloaded.
     assert!(server.cmd(&["MODULE", "UNLOAD", "dlock"]).error().starts_with("ERR "));
     wait_until("the second lease to end", || server.keys() == 0);
+}
+
+/// Unlike MODULE LOADEX with CONFIG, which ends Valkey 9.1.2 then.
+#[test]
+fn a_misspelt_setting_of_module_load_loads_nothing() {
+    let path = module_path(Profile::Dev);
+    let path = path.to_str().expect("a path of text");
+    for name in ["redis-7.0", "redis-8.2", "redis-8.6", "valkey-9.1"] {
+        let server = Server::of(name).without_module().start();
+        for setting in [["max-waitres", "7"], ["max-waiters", "many"]] {
+            let load = ["MODULE", "LOAD", path, setting[0], setting[1]];
+            assert!(server.cmd(&load).error().contains("Error loading"), "{name}");
+            assert!(server.log().contains("dlock cannot be loaded: "), "{name}");
+        }
+        server.cmd(&["MODULE", "LOAD", path, "max-waiters", "7"]).ok();
+        assert_eq!(get(&server, "dlock.max-waiters"), "7", "{name}");
+    }
 }
 
 fn the_default_lease_is_that_of_the_moment(family: Family) {
