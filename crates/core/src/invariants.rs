@@ -60,12 +60,13 @@ fn check_queues(tables: &Tables) -> Result<(), String> {
     let waits = &tables.waits;
     let (mut seen, mut parked, mut members) = (0, 0, 0);
     for (id, queue) in waits.queues() {
-        let (mut len, mut makers, mut last_seq) = (0, 0, 0);
+        let (mut len, mut makers, mut absent, mut last_seq) = (0, 0, 0, 0);
         for (slot, waiter) in waits.walk(id) {
             len += 1;
             let owner = &waiter.owner;
             let limits = matches!(waiter.ask.demand, Demand::Permits { limit: Some(_), .. });
             makers += u32::from(limits && !waits.is_deserted(waiter));
+            absent += usize::from(waits.is_deserted(waiter));
             ensure(waiter.seq > last_seq, || format!("{owner:?} stands behind who came first"))?;
             last_seq = waiter.seq;
             parked += usize::from(waiter.wait_state.is_parked());
@@ -74,6 +75,7 @@ fn check_queues(tables: &Tables) -> Result<(), String> {
         }
         ensure(len == queue.len, || format!("queue {id} counts its waiters"))?;
         ensure(makers == queue.makers(), || format!("queue {id} counts its makers"))?;
+        ensure(queue.is_deserted() == (absent == len), || format!("queue {id} counts its absent"))?;
         ensure(len > 0 || queue.matters_to_value(), || format!("queue {id} is not empty"))?;
         let listed = if queue.observes {
             waits.observers_of(queue.key())

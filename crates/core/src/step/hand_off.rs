@@ -30,7 +30,7 @@ use crate::ports::effects::Outcome;
 use crate::step::Step;
 use crate::step::giving_up::GivesUp;
 use crate::tables::Tables;
-use crate::tables::queues::waiter::{WaitState, Waiter};
+use crate::tables::queues::waiter::{Queue, WaitState, Waiter};
 use crate::value::lock::Lock;
 use crate::value::resource::{Body, Resource};
 use crate::value::wait_request::Demand;
@@ -164,13 +164,16 @@ impl Step<'_> {
 impl Tables {
     /// The first waiter of a queue that counts.
     pub(crate) fn first_in(&self, queue: QueueId) -> Option<WaiterSlot> {
-        let mut walk = self.waits.walk(queue);
-        walk.find(|(_, waiter)| self.counts(waiter)).map(|(slot, _)| slot)
+        let mut passed = WaiterSlot::NONE;
+        self.first_behind(queue, &mut passed)
     }
 
     /// The first waiter that counts behind the one in `passed`, which becomes the last one in front of it that does
     /// not. Clients that died can leave thousands of waiters behind: a hand-off to many passes them once.
     fn first_behind(&self, queue: QueueId, passed: &mut WaiterSlot) -> Option<WaiterSlot> {
+        if self.waits.queue(queue).is_none_or(Queue::is_deserted) {
+            return None;
+        }
         for (slot, waiter) in self.waits.walk_behind(queue, *passed) {
             if self.counts(waiter) {
                 return Some(slot);

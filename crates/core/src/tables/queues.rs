@@ -349,10 +349,14 @@ impl WaitQueues {
         self.members += usize::from(waiter.wait_state == WaitState::GroupMember);
         self.observers += usize::from(is_observer(waiter.ask.demand));
         let is_maker = self.is_maker(waiter);
-        if self.is_deserted(waiter) {
+        let is_absent = self.is_deserted(waiter);
+        if is_absent {
             self.absent.insert(waiter.ask.user, (waiter.seq, slot));
         }
         if let Some(queue) = self.queues.get_mut(waiter.queue) {
+            if is_absent {
+                queue.more.get_or_insert_default().absent += 1;
+            }
             if is_maker {
                 queue.more.get_or_insert_default().makers += 1;
             }
@@ -369,13 +373,15 @@ impl WaitQueues {
         self.members -= usize::from(waiter.wait_state == WaitState::GroupMember);
         self.observers -= usize::from(is_observer(waiter.ask.demand));
         let is_maker = self.is_maker(waiter);
-        if self.is_deserted(waiter) {
+        let is_absent = self.is_deserted(waiter);
+        if is_absent {
             self.absent.remove(waiter.ask.user, (waiter.seq, slot));
         }
         if let Some(queue) = self.queues.get_mut(waiter.queue)
             && let Some(more) = &mut queue.more
         {
             more.makers -= u32::from(is_maker);
+            more.absent -= usize::from(is_absent);
             if let Some(permits) = width(waiter.ask.demand) {
                 more.wide.remove(&(permits, slot));
             }

@@ -165,13 +165,15 @@ pub struct Queue {
 }
 
 /// The parts that only some queues need.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct More {
     /// Waiters that came, left or changed since the value was updated, by sequence number and slot; only for durable
     /// queues.
     pub(crate) unsaved: Vec<(u64, WaiterSlot)>,
     /// Number of waiters with a connection that would create the semaphore.
     pub(crate) makers: u32,
+    /// Number of waiters that are deserted.
+    pub(crate) absent: usize,
     /// The readers of the key, as hashes of owners.
     pub(crate) readers: BTreeSet<u64>,
     /// Waiters that ask for more than one permit: the number, and the slot.
@@ -182,18 +184,12 @@ pub(crate) struct More {
     pub(crate) opened: Option<Instant>,
 }
 
-impl Default for More {
-    fn default() -> Self {
-        let (readers, wide) = (BTreeSet::new(), BTreeSet::new());
-        Self { unsaved: Vec::new(), makers: 0, readers, wide, observed: 0, opened: None }
-    }
-}
-
 impl More {
     /// Whether it carries no information.
     fn is_default(&self) -> bool {
         self.unsaved.is_empty()
             && self.makers == 0
+            && self.absent == 0
             && self.readers.is_empty()
             && self.wide.is_empty()
             && self.observed == 0
@@ -213,6 +209,11 @@ impl Queue {
     /// Number of waiters with a connection that would create the semaphore.
     pub fn makers(&self) -> u32 {
         self.more.as_ref().map_or(0, |more| more.makers)
+    }
+
+    /// Whether all waiters are deserted.
+    pub(crate) fn is_deserted(&self) -> bool {
+        self.more.as_ref().map_or(0, |more| more.absent) == self.len
     }
 
     /// When the latch opened that its waiters awaited.
