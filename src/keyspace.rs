@@ -123,8 +123,8 @@ pub struct Keys<'a> {
     named: Named<'a>,
     /// Index of the named key that was used last.
     last: usize,
-    /// The slot that the server was last asked about, and whether its missing keys may be on another node.
-    asked: Option<(u16, bool)>,
+    /// The slot that the server was last asked about, whether for a missing key, and the answer.
+    asked: Option<(u16, bool, bool)>,
     /// The ACL user of the caller, where it counts.
     user: User,
     /// There is a caller, and it has an ACL user.
@@ -178,22 +178,30 @@ impl<'a> Keys<'a> {
         is_in
     }
 
-    /// Whether the missing `key` may be on another node: in a cluster, while its slot moves or after it has moved.
-    /// False for keys that the command names: the server has already checked that this node serves them.
-    fn may_be_elsewhere(&mut self, key: Key<'_>) -> bool {
-        if self.named.find(key, self.last).is_some() {
+    /// Whether another node may decide about `key`: in a cluster, about a missing one while its slot moves, about any
+    /// after it has moved. False for keys that the command names: the server has already checked that this node serves
+    /// them. A replica decides nothing.
+    fn is_elsewhere(&mut self, key: Key<'_>) -> bool {
+        if !ffi::is_cluster() || self.named.find(key, self.last).is_some() {
             return false;
         }
+        let content = self.open(key).map(KeyHandle::content);
+        let is_missing = matches!(content, None | Some(Content::Missing));
         let slot = slot(key.name);
-        if let Some((_, answer)) = self.asked.filter(|(asked, _)| *asked == slot) {
+        if let Some((.., answer)) =
+            self.asked.filter(|asked| (asked.0, asked.1) == (slot, is_missing))
+        {
             return answer;
         }
         // Closed first: the server accesses the key, too.
         self.open = None;
-        let is_away =
-            self.ctx.accepts_writes(key.name) == Verdict::NotOurSlot && self.ctx.knows_its_slots();
-        self.asked = Some((slot, is_away));
-        is_away
+        let ctx = self.ctx;
+        let answer = (is_missing || ctx.flags().primary())
+            && ctx.accepts_writes(key.name) == Verdict::NotOurSlot
+            && ctx.knows_its_slots()
+            && (is_missing || !ctx.imports(key.name));
+        self.asked = Some((slot, is_missing, answer));
+        answer
     }
 
     /// The handle of `key`, opened if necessary; `None` if the key may not be accessed or the database does not
@@ -264,10 +272,7 @@ impl Store for Keys<'_> {
         if !self.may_touch(key) {
             return Lookup::OutOfReach;
         }
-        if ffi::is_cluster()
-            && matches!(self.open(key).map(KeyHandle::content), None | Some(Content::Missing))
-            && self.may_be_elsewhere(key)
-        {
+        if self.is_elsewhere(key) {
             return Lookup::Elsewhere;
         }
         match self.open(key).map(KeyHandle::content) {

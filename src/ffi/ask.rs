@@ -54,6 +54,25 @@ impl Ctx<'_> {
         if reached { Verdict::Accepts } else { verdict_of(&String::from_utf8_lossy(&text)) }
     }
 
+    /// Whether the slot of `key`, which exists and which this node does not serve, is being imported. Asks with a command
+    /// that the server admits to such a slot, and that does nothing to a key that exists.
+    pub fn imports(self, key: &[u8]) -> bool {
+        // SAFETY: valid context; a buffer with its length and two C strings, as the format says.
+        let reply = unsafe {
+            api!(RedisModule_Call(
+                self.as_ptr(),
+                c"RESTORE-ASKING".as_ptr(),
+                c"Ebcc".as_ptr(),
+                key.as_ptr(),
+                key.len(),
+                c"0".as_ptr(),
+                c"".as_ptr(),
+            ))
+        };
+        // SAFETY: a live reply, not used after this.
+        NonNull::new(reply).is_some_and(|reply| unsafe { !is_about_slots(&text_and_free(reply)) })
+    }
+
     /// Whether this node may serve a call for `count` keys together, the arguments from index `first` on. False if
     /// their slot is moving and one of them is missing. Only in a cluster.
     pub fn serves_all(self, args: &Args<'_>, first: usize, count: usize) -> bool {

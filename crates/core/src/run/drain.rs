@@ -5,10 +5,10 @@ use crate::ports::answers::wrong_type;
 use crate::ports::store::{Lookup, Reach};
 use crate::ports::turn::Turn;
 use crate::run::enter;
-use crate::run::keyspace::{GONE, inspect};
+use crate::run::keyspace;
+use crate::run::keyspace::inspect;
 use crate::tables::Tables;
 use crate::tables::portions::AT_ONCE;
-use dlock_wire::reply::ErrorCode;
 
 /// Hands off in the dirty queues, if the server accepts writes and all keys can be reached: in the first few now,
 /// in the rest in the tick.
@@ -52,8 +52,7 @@ pub(crate) fn drain_one(tables: &mut Tables, turn: &mut Turn<'_>) -> bool {
         return true;
     }
     if matches!(turn.keys.get(key), Lookup::Elsewhere) {
-        // The new node may have granted it: its waiters ask there.
-        tables.reject_queue(id, ErrorCode::Moving, GONE, turn.fx);
+        keyspace::reject_elsewhere(tables, turn, key);
         return true;
     }
     let looked = enter::on_key(tables, turn, kind, key, |step, resource| {

@@ -3,12 +3,16 @@
 use crate::base::ids::KeyId;
 use crate::base::key::Key;
 use crate::base::kind::Kind;
+use crate::base::time::Millis;
 use crate::base::wheel::Advance;
 use crate::ports::store::{Lookup, Reach};
 use crate::ports::turn::Turn;
-use crate::run::enter;
+use crate::run::{enter, keyspace};
 use crate::tables::Tables;
 use crate::tables::portions::{AT_ONCE, RETRY_MS};
+
+/// Delay before the machine looks again at a key of a slot that another node serves, in milliseconds.
+const ELSEWHERE_MS: Millis = 1_000;
 
 /// Before a search for a deadlock: ends expired leases, because queues count their holders until then. Where only
 /// one slot can be reached, the tick does this, except for the keys that the call names.
@@ -57,11 +61,19 @@ fn end_lease_of(tables: &mut Tables, turn: &mut Turn<'_>, step: Advance<KeyId>) 
     let Some(found) = tables.leases.get(key_id) else { return true };
     let name = found.name.clone();
     let key = Key { db: tables.leases.database_of(found), name: &name };
-    if matches!(turn.keys.get(key), Lookup::Here(resource) if resource.key_id == key_id) {
-        // Opening the key ends some of its expired holds: one portion per piece of work.
-        let _ = enter::on_found_in_part(tables, turn, key);
-    } else {
-        tables.leases.miss(key_id, tables.regime.lease(turn.now.mono) + RETRY_MS);
-    }
+    let again_ms = match turn.keys.get(key) {
+        Lookup::Here(resource) if resource.key_id == key_id => {
+            // Opening the key ends some of its expired holds: one portion per piece of work.
+            let _ = enter::on_found_in_part(tables, turn, key);
+            return true;
+        }
+        Lookup::Elsewhere => {
+            // Another node serves it now. If the slot comes back, the lease is over.
+            keyspace::reject_elsewhere(tables, turn, key);
+            ELSEWHERE_MS
+        }
+        _ => RETRY_MS,
+    };
+    tables.leases.miss(key_id, tables.regime.lease(turn.now.mono) + again_ms);
     true
 }

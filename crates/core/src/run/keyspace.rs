@@ -143,6 +143,13 @@ pub(crate) fn slot_lost(
     queues.end
 }
 
+/// Another node may have granted this key: its waiters ask there.
+pub(crate) fn reject_elsewhere(tables: &mut Tables, turn: &mut Turn<'_>, key: Key<'_>) {
+    if let Some(queue) = tables.waits.queue_of(key) {
+        tables.reject_queue(queue, ErrorCode::Moving, GONE, turn.fx);
+    }
+}
+
 pub(crate) const GONE: &str = "the key was removed or moved to another node; ask again";
 
 /// Before an operation on a key: checks its queue, if the walk has not come to it.

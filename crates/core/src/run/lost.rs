@@ -63,13 +63,19 @@ fn lose(tables: &mut Tables, turn: &mut Turn<'_>, key: Key<'_>, lost: Lost) {
         tables.leases.leave(key_id);
     }
     let home = tables.leases.home(db);
-    let is_replaced = matches!(turn.keys.get(there), Lookup::Here(_));
+    let found = turn.keys.get(there);
+    let (is_replaced, is_elsewhere) =
+        (matches!(found, Lookup::Here(_)), matches!(found, Lookup::Elsewhere));
+    for (client, id) in bindings {
+        unbind_lost(tables, turn, HoldRef { home, key: key_id, id }, client);
+    }
+    if is_elsewhere {
+        // Its slot moves: the value is at another node, with its holds and their requests.
+        return keyspace::reject_elsewhere(tables, turn, key);
+    }
     // The memory of requests may be another one since: then it has its own.
     if prints == tables.spent.prints() {
         removed::note_over(tables, requests, tables.regime.lease(turn.now.mono));
-    }
-    for (client, id) in bindings {
-        unbind_lost(tables, turn, HoldRef { home, key: key_id, id }, client);
     }
     removed::tell_deleted(tables, turn.fx, key, subjects);
     if tables.regime.is_primary() {
