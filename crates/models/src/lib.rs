@@ -28,4 +28,5 @@ mod state {
 
 #[path = "../../client/src/quorum/attempt.rs"]
 mod attempt;
+mod failover;
 mod quorum;
