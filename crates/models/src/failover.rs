@@ -68,7 +68,7 @@ fn left_out() {
 #[test]
 fn left_out_each() {
     use Rule::*;
-    for rule in [MinReplicas, StandStill, QuarantineOfPrimary, QuarantineOfReplica, GrantConfirmed, GrantOutsideQuarantine, ReentryOutsideQuarantine, RenewalConfirmed, NoQuarantineSince] {
+    for rule in [MinReplicas, StandStill, QuarantineOfPrimary, QuarantineOfReplica, GrantConfirmed, GrantOutsideQuarantine, ReentryOutsideQuarantine, ReentryAskedOutsideQuarantine, RenewalConfirmed, NoQuarantineSince] {
         let without: &'static [Rule] = Box::leak(Box::new([rule]));
         let rules = Rules { without, ..ANY_DATA };
         let seen = search(&rules);

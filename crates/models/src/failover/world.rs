@@ -34,6 +34,8 @@ pub enum Rule {
     GrantOutsideQuarantine,
     /// 4: the same for a grant to an owner that the server knows as the holder.
     ReentryOutsideQuarantine,
+    /// 4: nor was it when such a request was sent.
+    ReentryAskedOutsideQuarantine,
     /// 5: `n` replicas have the renewal.
     RenewalConfirmed,
     /// 5: no quarantine began since the renewal was sent.
@@ -126,7 +128,7 @@ pub struct Client {
     kind: Kind,
     at: u8,
     acknowledged: u8,
-    /// A quarantine began at its server since it was sent.
+    /// A quarantine began at its server since it was sent; of a re-entry also if there was one then.
     began: bool,
 }
 
@@ -341,7 +343,9 @@ impl World {
     fn request(&mut self, c: u8, p: u8, kind: Kind, rules: &Rules) {
         self.close(c);
         let client = &mut self.clients[usize::from(c)];
-        *client = Client { belief: client.belief, left: rules.lease, kind, at: p, ..Client::default() };
+        let began = kind == Kind::Reentry && self.servers[usize::from(p)].quarantine > 0;
+        let (belief, left) = (client.belief, rules.lease);
+        *client = Client { belief, left, kind, at: p, began, ..Client::default() };
         self.servers[usize::from(p)].lease = rules.lease;
         self.write(p, Write { owner: c + 1, requests: 1 << c }, rules);
     }
@@ -462,7 +466,10 @@ impl World {
             let outside = |rule| !quarantined || !rules.has(rule);
             let counts = match client.kind {
                 Kind::Grant => confirmed(Rule::GrantConfirmed) && outside(Rule::GrantOutsideQuarantine),
-                Kind::Reentry => confirmed(Rule::GrantConfirmed) && outside(Rule::ReentryOutsideQuarantine),
+                Kind::Reentry => {
+                    let is_calm = !client.began || !rules.has(Rule::ReentryAskedOutsideQuarantine);
+                    confirmed(Rule::GrantConfirmed) && outside(Rule::ReentryOutsideQuarantine) && is_calm
+                }
                 Kind::Renewal => {
                     let is_since = client.began && !outside(Rule::NoQuarantineSince);
                     client.belief > 0 && confirmed(Rule::RenewalConfirmed) && !is_since
