@@ -12,10 +12,12 @@
 //! - A server that is demoted or restarts answers no WAIT for earlier requests: its clients get an error, or, after
 //!   another promotion, see that a quarantine began.
 
-use std::array;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+mod mark;
+mod text;
 
-pub const MOST: usize = 7;
+pub use self::mark::NAMES;
+
+pub const MOST: usize = 6;
 
 /// A rule that can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +37,7 @@ pub enum Rule {
     /// 4: the same for a grant to an owner that the server knows as the holder.
     ReentryOutsideQuarantine,
     /// 4: nor was it when such a request was sent.
-    ReentryAskedOutsideQuarantine,
+    ReentrySentOutsideQuarantine,
     /// 5: `n` replicas have the renewal.
     RenewalConfirmed,
     /// 5: no quarantine began since the renewal was sent.
@@ -74,7 +76,7 @@ impl Rules {
 /// An owner: 0 is nobody, 1 and 2 are the clients.
 type Owner = u8;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Role {
     /// A replica without a connection to its primary.
     #[default]
@@ -87,7 +89,7 @@ enum Role {
 }
 
 /// A write on its way to a replica: the owner after it, and the clients (a set of bits) whose open request it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Write {
     owner: Owner,
     requests: u8,
@@ -96,22 +98,22 @@ struct Write {
 /// More writes are applied together with the last one.
 const QUEUE: usize = 2;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Server {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Server {
     role: Role,
     /// The server that it follows, if it loads or is online.
     from: u8,
     owner: Owner,
     /// Of a primary: what is left.
     lease: u8,
-    pub quarantine: u8,
+    quarantine: u8,
     /// Of a primary: replicas that came online since it began to serve, at most `n`.
     arrived: u8,
     queued: u8,
     queue: [Write; QUEUE],
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     #[default]
     Grant,
@@ -119,12 +121,12 @@ enum Kind {
     Renewal,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Client {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Client {
     /// How long it believes that it holds the lock.
-    pub belief: u8,
+    belief: u8,
     /// Its open request: what is left of the lease since it was sent; 0 is none.
-    pub left: u8,
+    left: u8,
     kind: Kind,
     at: u8,
     acknowledged: u8,
@@ -151,17 +153,10 @@ pub enum Event {
     Restart(u8, Owner),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug)]
 pub struct World {
-    pub(super) servers: [Server; MOST],
-    pub(super) clients: [Client; 2],
-}
-
-/// Which servers and clients of the start are at which place of a [`World`].
-#[derive(Clone, Copy)]
-pub struct Names {
-    pub servers: [u8; MOST],
-    pub clients: [u8; 2],
+    servers: [Server; MOST],
+    clients: [Client; 2],
 }
 
 impl World {
@@ -178,9 +173,12 @@ impl World {
         events.push(Event::Tick);
         let lags = rules.stream == Stream::Lags;
         for (c, client) in (0u8..).zip(&self.clients) {
-            for (p, server) in self.servers_of(rules).filter(|(_, server)| self.writes(server, rules)) {
+            for (p, server) in
+                self.servers_of(rules).filter(|(_, server)| self.writes(server, rules))
+            {
                 let is_holder = server.owner == c + 1 && server.lease > 0;
-                if client.belief == 0 && (is_holder || server.lease == 0 && server.quarantine == 0) {
+                if client.belief == 0 && (is_holder || server.lease == 0 && server.quarantine == 0)
+                {
                     events.push(Event::Acquire(c, p));
                 }
                 if is_holder {
@@ -211,8 +209,10 @@ impl World {
                 events.push(Event::Restart(x, 0));
             }
             for (p, other) in self.servers_of(rules).filter(|(p, _)| *p != x) {
-                let is_replica_of = |up: u8| self.servers[usize::from(up)].role == Role::Primary && up != x;
-                let is_chain = rules.chains && other.role == Role::Online && is_replica_of(other.from);
+                let is_replica_of =
+                    |up: u8| self.servers[usize::from(up)].role == Role::Primary && up != x;
+                let is_chain =
+                    rules.chains && other.role == Role::Online && is_replica_of(other.from);
                 if other.role == Role::Primary || is_chain {
                     events.push(Event::Follow(x, p));
                 }
@@ -231,7 +231,11 @@ impl World {
             }
             Event::Renew(c, p) => self.request(c, p, Kind::Renewal, rules),
             Event::Release(c, p) => {
-                self.forget(c);
+                let client = self.clients[usize::from(c)];
+                // Else it is a late one, and the client has begun again elsewhere.
+                if client.belief > 0 || client.at == p {
+                    self.forget(c);
+                }
                 self.servers[usize::from(p)].lease = 0;
                 self.write(p, Write::default(), rules);
             }
@@ -262,54 +266,6 @@ impl World {
         }
         self.count(rules);
         self.clients.iter().all(|client| client.belief > 0)
-    }
-
-    /// Puts servers and clients in an order that does not depend on who they are, as far as that is cheap.
-    pub fn sort(&mut self, rules: &Rules, names: &mut Names) {
-        if self.clients[1] < self.clients[0] {
-            self.clients.swap(0, 1);
-            names.clients.swap(0, 1);
-            let other = |owner: Owner| (3 - owner) % 3;
-            for server in &mut self.servers {
-                server.owner = other(server.owner);
-                for write in &mut server.queue[..usize::from(server.queued)] {
-                    write.owner = other(write.owner);
-                    write.requests = write.requests >> 1 | write.requests << 1 & 2;
-                }
-            }
-        }
-        let hashes = BuildHasherDefault::<DefaultHasher>::default();
-        let open = |x| self.clients.map(|client| client.left > 0 && usize::from(client.at) == x);
-        let alone: [u64; MOST] = array::from_fn(|x| {
-            hashes.hash_one((Server { from: 0, ..self.servers[x] }, open(x)))
-        });
-        let mut among = alone;
-        for x in 0..rules.servers {
-            let from = usize::from(self.servers[x].from);
-            if self.servers[x].follows() {
-                among[x] = among[x].wrapping_add(alone[from].rotate_left(1));
-                among[from] = among[from].wrapping_add(alone[x].rotate_left(2));
-            }
-        }
-        let mut order: [u8; MOST] = array::from_fn(|x| u8::try_from(x).unwrap());
-        order[..rules.servers].sort_by_key(|x| among[usize::from(*x)]);
-        let mut places = [0; MOST];
-        for (place, x) in (0..).zip(order) {
-            places[usize::from(x)] = place;
-        }
-        self.servers = order.map(|x| {
-            let server = self.servers[usize::from(x)];
-            Server { from: if server.follows() { places[usize::from(server.from)] } else { 0 }, ..server }
-        });
-        names.servers = order.map(|x| names.servers[usize::from(x)]);
-        for client in self.clients.iter_mut().filter(|client| client.left > 0) {
-            client.at = places[usize::from(client.at)];
-        }
-    }
-
-    /// Equal states have the same one.
-    pub fn mark(&self) -> u64 {
-        BuildHasherDefault::<DefaultHasher>::default().hash_one(self)
     }
 
     fn servers_of(&self, rules: &Rules) -> impl Iterator<Item = (u8, &Server)> {
@@ -397,7 +353,8 @@ impl World {
         primary.arrived = rules.confirm.min(primary.arrived + 1);
         if rules.has(Rule::QuarantineOfReplica) {
             primary.quarantine = rules.quarantine;
-            for client in self.clients.iter_mut().filter(|client| client.left > 0 && client.at == p) {
+            for client in self.clients.iter_mut().filter(|client| client.left > 0 && client.at == p)
+            {
                 client.began = true;
             }
         }
@@ -465,10 +422,14 @@ impl World {
             let confirmed = |rule| client.acknowledged >= rules.confirm || !rules.has(rule);
             let outside = |rule| !quarantined || !rules.has(rule);
             let counts = match client.kind {
-                Kind::Grant => confirmed(Rule::GrantConfirmed) && outside(Rule::GrantOutsideQuarantine),
+                Kind::Grant => {
+                    confirmed(Rule::GrantConfirmed) && outside(Rule::GrantOutsideQuarantine)
+                }
                 Kind::Reentry => {
-                    let is_calm = !client.began || !rules.has(Rule::ReentryAskedOutsideQuarantine);
-                    confirmed(Rule::GrantConfirmed) && outside(Rule::ReentryOutsideQuarantine) && is_calm
+                    let is_calm = !client.began || !rules.has(Rule::ReentrySentOutsideQuarantine);
+                    confirmed(Rule::GrantConfirmed)
+                        && outside(Rule::ReentryOutsideQuarantine)
+                        && is_calm
                 }
                 Kind::Renewal => {
                     let is_since = client.began && !outside(Rule::NoQuarantineSince);

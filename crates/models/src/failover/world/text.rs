@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::world::{Event, Names, World};
+use super::{Event, World, mark::Names};
 
 impl Event {
     pub fn text(self, names: &Names) -> String {
