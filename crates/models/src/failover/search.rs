@@ -80,7 +80,7 @@ fn history(rules: &Rules, parents: &[(u32, Event)], mut at: u32, last: Event) ->
     for event in events.iter().rev() {
         let before = world;
         world.step(*event, rules);
-        let _ = writeln!(text, "  {}{}", event.text(&names), world.news(&before, &names));
+        let _ = writeln!(text, "  {}{}", event.text(names), world.news(&before, names));
         world.sort(rules, &mut names);
     }
     (events.len(), text)

@@ -13,65 +13,15 @@
 //!   another promotion, see that a quarantine began.
 
 mod mark;
+mod rules;
 mod text;
 
-pub use self::mark::NAMES;
+pub use self::{
+    mark::NAMES,
+    rules::{Rule, Rules, Stream},
+};
 
 pub const MOST: usize = 6;
-
-/// A rule that can be left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
-    /// 1: a new primary writes nothing before `n` replicas follow it.
-    MinReplicas,
-    /// 2: until then, leases and quarantine stand still.
-    StandStill,
-    /// 2: a quarantine at a promotion or a restart.
-    QuarantineOfPrimary,
-    /// 3: a quarantine when a replica comes online.
-    QuarantineOfReplica,
-    /// 4: `n` replicas have the grant.
-    GrantConfirmed,
-    /// 4: the server is not in quarantine when a new grant counts.
-    GrantOutsideQuarantine,
-    /// 4: the same for a grant to an owner that the server knows as the holder.
-    ReentryOutsideQuarantine,
-    /// 4: nor was it when such a request was sent.
-    ReentrySentOutsideQuarantine,
-    /// 5: `n` replicas have the renewal.
-    RenewalConfirmed,
-    /// 5: no quarantine began since the renewal was sent.
-    NoQuarantineSince,
-}
-
-/// What a replica does with the stream of its primary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
-    /// It applies it later, in order. A full copy is made first and comes online later.
-    Lags,
-    /// It acknowledges at once, and has any data when it is promoted. This allows all that `Lags` does, with fewer
-    /// states, but its histories are not those of real servers.
-    AnyData,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub struct Rules {
-    pub servers: usize,
-    /// `n`
-    pub confirm: u8,
-    pub lease: u8,
-    pub quarantine: u8,
-    pub stream: Stream,
-    /// Replicas of replicas.
-    pub chains: bool,
-    pub without: &'static [Rule],
-}
-
-impl Rules {
-    fn has(&self, rule: Rule) -> bool {
-        !self.without.contains(&rule)
-    }
-}
 
 /// An owner: 0 is nobody, 1 and 2 are the clients.
 type Owner = u8;
@@ -173,9 +123,7 @@ impl World {
         events.push(Event::Tick);
         let lags = rules.stream == Stream::Lags;
         for (c, client) in (0u8..).zip(&self.clients) {
-            for (p, server) in
-                self.servers_of(rules).filter(|(_, server)| self.writes(server, rules))
-            {
+            for (p, server) in self.servers_of(rules).filter(|(_, server)| server.writes(rules)) {
                 let is_holder = server.owner == c + 1 && server.lease > 0;
                 if client.belief == 0 && (is_holder || server.lease == 0 && server.quarantine == 0)
                 {
@@ -272,18 +220,13 @@ impl World {
         (0u8..).zip(&self.servers[..rules.servers])
     }
 
-    fn writes(&self, server: &Server, rules: &Rules) -> bool {
-        let has_replicas = server.arrived >= rules.confirm || !rules.has(Rule::MinReplicas);
-        server.role == Role::Primary && has_replicas
-    }
-
     fn tick(&mut self, rules: &Rules) {
         for client in &mut self.clients {
             client.belief = client.belief.saturating_sub(1);
             client.left = client.left.saturating_sub(1);
         }
         for p in 0..rules.servers {
-            if self.writes(&self.servers[p], rules) || !rules.has(Rule::StandStill) {
+            if self.servers[p].writes(rules) || !rules.has(Rule::StandStill) {
                 let server = &mut self.servers[p];
                 server.quarantine = server.quarantine.saturating_sub(1);
                 server.lease = server.lease.saturating_sub(1);
@@ -445,6 +388,12 @@ impl World {
 }
 
 impl Server {
+    /// Whether it accepts writes.
+    fn writes(&self, rules: &Rules) -> bool {
+        let has_replicas = self.arrived >= rules.confirm || !rules.has(Rule::MinReplicas);
+        self.role == Role::Primary && has_replicas
+    }
+
     fn follows(&self) -> bool {
         matches!(self.role, Role::Loads | Role::Online)
     }

@@ -65,7 +65,7 @@ impl World {
     /// A hash.
     pub fn mark(&self) -> u64 {
         let servers = self.servers.iter().map(Server::packed);
-        servers.chain(self.clients.iter().map(Client::packed)).fold(0, mix)
+        servers.chain(self.clients.map(Client::packed)).fold(0, mix)
     }
 }
 
@@ -74,7 +74,7 @@ fn mix(hash: u64, more: u64) -> u64 {
     let product =
         u128::from(hash ^ 0x9e37_79b9_7f4a_7c15) * u128::from(more ^ 0xd6e8_feb8_6659_fd93);
     let folded = (product >> 64) ^ product ^ u128::from(more.rotate_left(32));
-    (folded & u128::from(u64::MAX)) as u64
+    u64::try_from(folded & u128::from(u64::MAX)).unwrap()
 }
 
 /// Numbers below 16 as one.
@@ -83,8 +83,8 @@ fn packed<const N: usize>(parts: [u8; N]) -> u64 {
 }
 
 impl Client {
-    fn packed(&self) -> u64 {
-        let Self { belief, left, kind, at, acknowledged, began } = *self;
+    fn packed(self) -> u64 {
+        let Self { belief, left, kind, at, acknowledged, began } = self;
         packed([belief, left, kind as u8, at, acknowledged, began.into()])
     }
 }

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::{Event, World, mark::Names};
+use super::{Event, Kind, World, mark::Names};
 
 impl Event {
-    pub fn text(self, names: &Names) -> String {
+    pub fn text(self, names: Names) -> String {
         let client = |c: u8| char::from(b'A' + names.clients[usize::from(c)]);
         let server = |x: u8| format!("S{}", names.servers[usize::from(x)] + 1);
         let data = |owner: u8| match owner {
@@ -29,10 +29,13 @@ impl Event {
 
 impl World {
     /// What has changed since `before` that an event does not say.
-    pub fn news(&self, before: &Self, names: &Names) -> String {
+    pub fn news(&self, before: &Self, names: Names) -> String {
         let mut text = String::new();
         for (c, (now, was)) in self.clients.iter().zip(&before.clients).enumerate() {
             let name = char::from(b'A' + names.clients[c]);
+            if now.kind == Kind::Reentry && now.left > was.left {
+                let _ = write!(text, "; the server knows {name} as the holder");
+            }
             if now.belief > was.belief || now.left == 0 && was.left > 1 && now.belief > 0 {
                 let _ = write!(text, "; it counts: {name} believes for {} ticks", now.belief);
             }
