@@ -1,6 +1,6 @@
 //! Breadth-first search through all states of a [`World`], so that a history that is found is a shortest one.
 //!
-//! Only hashes of states are kept, of 64 bits: that one of ten million states is missed has a probability below 10⁻⁵.
+//! Only hashes of states are kept, of 64 bits: that one of a million states is missed has a probability below 10⁻⁶.
 
 use std::{
     collections::HashSet,

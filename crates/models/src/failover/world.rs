@@ -4,13 +4,15 @@
 //! is left of them and names of servers do not count, so the states are finite, and histories have no bound.
 //!
 //! Each simplification allows at least as much as real servers and clients do:
-//! - A server carries out a request when it is sent, and a replica acknowledges what it applies at once. A client counts
-//!   a request as soon as its rules allow it, and may forget it at any time. Later replies confirm less.
+//! - A server carries out a request when it is sent, and a replica acknowledges what it applies at once. A client
+//!   counts a request as soon as its rules allow it, and may forget it at any time. Later replies confirm less.
 //! - An acknowledgement counts until the request is over, also if its connection has ended. A primary that once had
 //!   enough replicas accepts writes until it is demoted or restarts: `min-replicas-max-lag` has no end.
 //! - There are no tokens: a hold of an owner is any hold of that owner.
 //! - A server that is demoted or restarts answers no WAIT for earlier requests: its clients get an error, or, after
 //!   another promotion, see that a quarantine began.
+//!
+//! The bounds are the number of servers, the ticks of a lease, and two writes on their way to a replica.
 
 mod mark;
 mod rules;
