@@ -116,10 +116,10 @@ matrix: test-deps ## Run the tests with the release build of the module against 
 measures: test-deps ## Run the tests that measure costs and times
 	$(CARGO) test --package dlock --test measures -- --nocapture --test-threads=1
 
-models: ## Look at more histories of the core (HISTORIES=1000000 FIRST=1), and at more states of the quorum lock
+models: ## Look at more histories of the core (HISTORIES=1000000 FIRST=1), and at more states of the quorum lock and of failovers
 	DLOCK_RUNS=$(or $(HISTORIES),1000000) DLOCK_FIRST=$(or $(FIRST),1) \
 	    $(CARGO) test --package dlock-core --test it -- --nocapture the_machine_and_the_model_agree
-	DLOCK_LATE=1 $(CARGO) test --package dlock-models -- --nocapture
+	DLOCK_LATE=1 $(CARGO) test --package dlock-models -- --nocapture --include-ignored
 
 traps: test-deps ## Put each mistake into the naive client: a scene of the conformance kit has to fail
 	$(CARGO) run --package dlock-conformance --bin dlock-conformance -- --traps -- python3 clients/conformance/traps.py
