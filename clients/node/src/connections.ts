@@ -84,6 +84,9 @@ class Link {
       const settle = (index: number, reply: Reply) => {
         if (this.isOver) return; // late: nobody waits for it
         if (reply instanceof Disconnected) return this.end(reply);
+        if (!(reply instanceof ServerError || batch.fits(reply, index))) {
+          return this.end(new Disconnected("a reply of another request"));
+        }
         this.#progressAt = performance.now();
         isReplica ||= reply instanceof ServerError && reply.code === "READONLY";
         replies[index] = reply;

@@ -93,7 +93,9 @@ export class RenewalBatch {
     const renewals = this.#due.flatMap(([hold, lease]) =>
       hold.grants.map((grant) => hold.request.renew(grant, lease)));
     const confirm = replicas.requests(Math.min(...this.#due.map(([{ request }]) => request.lease)));
-    this.batch = new Batch(renewals, due[0]?.request.target.key ?? "", { within, confirm, isUrgent: true });
+    const tokens = due.flatMap(({ grants }) => grants.map(({ token }) => (typeof token === "string" ? 1 : token)));
+    const fits = (reply: Reply, index: number) => index >= tokens.length || reply === tokens[index];
+    this.batch = new Batch(renewals, due[0]?.request.target.key ?? "", { within, confirm, fits, isUrgent: true });
   }
 
   /**

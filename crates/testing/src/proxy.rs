@@ -62,6 +62,8 @@ pub enum Fault {
     StallReply,
     /// As [`Fault::LoseReply`], but the server's end of the connection stays open until [`Proxy::cut`].
     HalfOpen,
+    /// The server executes it; the client gets these bytes, a whole reply, in place of the reply.
+    Answer(&'static [u8]),
 }
 
 /// How a connection is cut.
@@ -226,7 +228,16 @@ impl Proxy {
         self.shared.change(|state| state.stalled = [true; 2]);
     }
 
-    /// Ends [`Proxy::stall`] and [`Fault::StallReply`]: kept data is delivered.
+    /// [`Proxy::stall`] in both directions of the connections that are open now: those to come are fine.
+    pub fn mute(&self) {
+        self.shared.change(|state| {
+            for connection in state.connections.values_mut() {
+                connection.stalled = [true; 2];
+            }
+        });
+    }
+
+    /// Ends [`Proxy::stall`], [`Proxy::mute`] and [`Fault::StallReply`]: kept data is delivered.
     pub fn flow(&self) {
         self.shared.change(|state| {
             state.stalled = [false; 2];

@@ -200,9 +200,6 @@ class Request:
         return [f"{self.target.family}.{verb}", *count, *self.target.keys]
 
 
-_QUARANTINE = "dlock.restart-quarantine-ms"
-
-
 class Replicas(NamedTuple):
     """How many replicas must have a write before it counts, and how long it waits for them, in seconds.
 
@@ -215,10 +212,7 @@ class Replicas(NamedTuple):
 
     def requests(self) -> list[Command]:
         """What is sent over the connection of the write, behind it."""
-        if not self.wanted:
-            return []
-        sent: list[Command] = [["WAIT", self.wanted, milliseconds(self.seconds)], ["INFO", "dlock_keys"]]
-        return [*sent, ["CONFIG", "GET", _QUARANTINE]] if self.is_new else sent
+        return [["WAIT", self.wanted, milliseconds(self.seconds)], ["INFO", "dlock_keys"]] if self.wanted else []
 
     def failure(self, replies: list[Any], seconds: float, lease: float) -> Optional[ServerError]:
         """Why the write does not count, by the replies to ``requests()``; None if it does.
@@ -231,14 +225,26 @@ class Replicas(NamedTuple):
             return None
         if not (isinstance(replies[0], int) and replies[0] >= self.wanted):
             return ServerError("NOREPLICAS", f"{replies[0]} of {self.wanted} replicas have it")
-        info = text(replies[1])
-        left, age = (info.partition(f"dlock_quarantine_{field}_ms:")[2].split() for field in ("left", "age"))
-        if left[:1] != ["0"] and (self.is_new or not age or int(age[0]) < seconds * 1000):
-            return ServerError("QUARANTINE", f"{''.join(left[:1])} ms: a replica came to the server")
-        limit = fields(replies[2]).get(_QUARANTINE) if self.is_new and isinstance(replies[2], (list, dict)) else None
-        if limit is not None and int(limit) < lease * 1000:
-            raise Refused("ERR", f"a lease of {lease:g} s is longer than {_QUARANTINE} of the server, {text(limit)}")
+        left, age = quarantine(replies[1], "left"), quarantine(replies[1], "age")
+        if left != 0 and (self.is_new or age is None or age < seconds * 1000):
+            return ServerError("QUARANTINE", f"{left} ms: a replica came to the server")
+        if self.is_new:
+            require_quarantine(replies[1], lease)
         return None
+
+
+def quarantine(info: Any, field: str) -> Optional[int]:
+    """What the reply to INFO says of the quarantine of the server, in milliseconds."""
+    found = text(info).partition(f"dlock_quarantine_{field}_ms:")[2].split()
+    return int(found[0]) if found else None
+
+
+def require_quarantine(info: Any, lease: float) -> None:
+    """Raises Refused for a lease that outlives the quarantine of the server. One that does not tell is believed."""
+    length = quarantine(info, "length")
+    if length is not None and length < lease * 1000:
+        name = "dlock.restart-quarantine-ms"
+        raise Refused("ERR", f"a lease of {lease:g} s is longer than {name} of the server, {length}")
 
 
 @dataclass
