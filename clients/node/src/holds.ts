@@ -38,14 +38,10 @@ export class HoldState {
     this.renewed(sent, request.firstLease);
   }
 
-  get keys(): string[] {
-    return this.grants.map((grant) => grant.key);
-  }
+  get keys(): string[] { return this.grants.map((grant) => grant.key); }
 
   /** The lease to ask for now: shorter than usual before `maxHold` is over. */
-  lease(at: number): number {
-    return Math.min(this.request.lease, this.deadline - at);
-  }
+  lease(at: number): number { return Math.min(this.request.lease, this.deadline - at); }
 
   /** A request was answered: the hold lasts for the lease from when it was sent. Nothing makes that shorter. */
   renewed(sent: number, lease: number): void {

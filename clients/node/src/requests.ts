@@ -72,9 +72,7 @@ export class Target {
     for (const key of keys) requireText("a key", key);
   }
 
-  get key(): string {
-    return this.keys[0] as string;
-  }
+  get key(): string { return this.keys[0] as string; }
 
   /** Whether a value can be the reply to an ACQUIRE: it grants nothing, or has a token for each key. */
   fits(reply: Reply): boolean {
@@ -147,9 +145,7 @@ export class Request {
     return [`${family}.RELEASE`, grant?.key ?? key, this.owner, ...mode, ...token, ...id, ...(done ? ["DONE"] : [])];
   }
 
-  #token(token: number | string): Arg[] {
-    return this.target.family === "DSEM" ? [] : ["TOKEN", token];
-  }
+  #token(token: number | string): Arg[] { return this.target.family === "DSEM" ? [] : ["TOKEN", token]; }
 }
 
 const INFO = ["INFO", "dlock_keys"];
@@ -165,14 +161,14 @@ function quarantine(info: Reply, name: string): number {
  * docs/failover.md has the rules, and why they suffice.
  */
 export class Replicas {
-  #quarantine = 0; // of the server; the longest lease that is safe
+  /** The longest lease that is known to be safe: the quarantine of the server. */
+  safeLease = 0;
 
   constructor(readonly wanted: number, readonly limit: number) {}
 
   /** What is sent over the connection of the write, behind it. */
   requests(lease: number): Command[] {
-    if (this.wanted === 0) return [];
-    return [["WAIT", this.wanted, onWire(Math.min(lease / 6, this.limit))], INFO];
+    return this.wanted === 0 ? [] : [["WAIT", this.wanted, onWire(Math.min(lease / 6, this.limit))], INFO];
   }
 
   /**
@@ -191,10 +187,10 @@ export class Replicas {
 
   /** Throws Refused for a lease that outlives the quarantine of the server, unless one that does not was seen. */
   async requireQuarantine(lease: number, ask: (command: Command) => Promise<Reply>): Promise<void> {
-    if (this.wanted === 0 || lease <= this.#quarantine) return;
+    if (this.wanted === 0 || lease <= this.safeLease) return;
     const length = quarantine(await ask(INFO), "length");
-    this.#quarantine = Number.isNaN(length) ? Infinity : length; // a server that does not tell is believed
-    if (lease <= this.#quarantine) return;
+    this.safeLease = Number.isNaN(length) ? Infinity : length; // a server that does not tell is believed
+    if (lease <= this.safeLease) return;
     throw new Refused("ERR", `a lease of ${lease} ms is above the server's dlock.restart-quarantine-ms ${length}`);
   }
 }
@@ -223,9 +219,7 @@ export class Batch {
   }
 
   /** The commands, and those that wait for replicas. */
-  toSend(): readonly Command[] {
-    return [...this.commands, ...this.confirm];
-  }
+  toSend(): readonly Command[] { return [...this.commands, ...this.confirm]; }
 }
 
 /** What the server says about a wait or a hold. Anybody who may publish can forge it, but for the id of a request. */

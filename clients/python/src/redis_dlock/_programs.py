@@ -175,12 +175,10 @@ def _copy(request: Request, left: float, settings: Settings) -> tuple[Command, f
     """The next copy of an acquire, and how long the server may take to answer it."""
     has_place = request.target.form == "one"  # others wait on a connection only, and lose their position with it
     longest = settings.block if has_place else math.inf
-    block, wait = 0.0 if longest is None else min(longest, settings.longest_block, left), list[Arg]()
-    if block:
-        wait += ["BLOCK", milliseconds(block)]
-    if left and has_place:
-        wait += ["QUEUE", milliseconds(settings.queue)]
-    return request.acquire(*wait), block
+    block = 0.0 if longest is None else min(longest, settings.longest_block, left)
+    blocks: tuple[Arg, ...] = ("BLOCK", milliseconds(block)) if block else ()
+    queues: tuple[Arg, ...] = ("QUEUE", milliseconds(settings.queue)) if left and has_place else ()
+    return request.acquire(*blocks, *queues), block
 
 
 def give_up(request: Request, settings: Settings) -> Program[None]:

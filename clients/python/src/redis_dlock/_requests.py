@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Callable, NamedTuple, Optional, Union
@@ -131,10 +133,9 @@ class Target:
         if reply is None:
             return ()
         try:
-            pairs = [reply] if self.form == "any" else list(zip(self.keys, reply if self.form == "all" else [reply]))
-            is_whole = self.form == "one" or isinstance(reply, list)
-            is_whole = is_whole and len(pairs) == (len(self.keys) if self.form == "all" else 1)
-            if is_whole and all(self._is_token(token) for _, token in pairs):
+            tokens = reply if self.form == "all" else [reply]
+            pairs = [reply] if self.form == "any" else list(zip(self.keys, tokens, strict=True))
+            if (self.form == "one" or isinstance(reply, list)) and all(self._is_token(token) for _, token in pairs):
                 return tuple(Grant(text(key), text(it) if self.family == "DSEM" else int(it)) for key, it in pairs)
         except (TypeError, ValueError):
             pass
@@ -214,37 +215,33 @@ class Replicas(NamedTuple):
         """What is sent over the connection of the write, behind it."""
         return [["WAIT", self.wanted, milliseconds(self.seconds)], ["INFO", "dlock_keys"]] if self.wanted else []
 
-    def failure(self, replies: list[Any], seconds: float, lease: float) -> Optional[ServerError]:
+    def failure(self, replies: list[Any], seconds: float) -> Optional[ServerError]:
         """Why the write does not count, by the replies to ``requests()``; None if it does.
 
         A replica that came to the server since may have confirmed a grant of another primary, and WAIT may have counted
         it twice: so no quarantine may have begun in the ``seconds`` since the write was sent, and for a new grant none
-        may be in force. Raises Refused if the quarantine is shorter than the ``lease``.
+        may be in force.
         """
         if not self.wanted:
             return None
         if not (isinstance(replies[0], int) and replies[0] >= self.wanted):
             return ServerError("NOREPLICAS", f"{replies[0]} of {self.wanted} replicas have it")
-        left, age = quarantine(replies[1], "left"), quarantine(replies[1], "age")
-        if left != 0 and (self.is_new or age is None or age < seconds * 1000):
-            return ServerError("QUARANTINE", f"{left} ms: a replica came to the server")
-        if self.is_new:
-            require_quarantine(replies[1], lease)
+        told = quarantine(replies[1])
+        if told.get("left") != 0 and (self.is_new or told.get("age", -1) < seconds * 1000):
+            return ServerError("QUARANTINE", f"{told.get('left')} ms: a replica came to the server")
         return None
 
 
-def quarantine(info: Any, field: str) -> Optional[int]:
-    """What the reply to INFO says of the quarantine of the server, in milliseconds."""
-    found = text(info).partition(f"dlock_quarantine_{field}_ms:")[2].split()
-    return int(found[0]) if found else None
+def quarantine(info: Any) -> dict[str, int]:
+    """What the reply to INFO says of the quarantine of the server, in milliseconds: ``left``, ``age``, ``length``."""
+    return {name: int(ms) for name, ms in re.findall(r"dlock_quarantine_(\w+)_ms:(\d+)", text(info))}
 
 
 def require_quarantine(info: Any, lease: float) -> None:
     """Raises Refused for a lease that outlives the quarantine of the server. One that does not tell is believed."""
-    length = quarantine(info, "length")
-    if length is not None and length < lease * 1000:
-        name = "dlock.restart-quarantine-ms"
-        raise Refused("ERR", f"a lease of {lease:g} s is longer than {name} of the server, {length}")
+    length = quarantine(info).get("length", math.inf)
+    if length < lease * 1000:
+        raise Refused("ERR", f"a lease of {lease:g} s is above the server's dlock.restart-quarantine-ms {length}")
 
 
 @dataclass
