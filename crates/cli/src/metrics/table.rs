@@ -59,7 +59,10 @@ pub static FAMILIES: [Family; 39] = [
     gauge("dlock_last_token", "The largest fencing token issued or received."),
     time("dlock_quarantine_left_seconds", "The remaining quarantine, without grants."),
     time("dlock_quarantine_age_seconds", "How long ago that quarantine began, or began again."),
-    time("dlock_quarantine_length_seconds", "How long a quarantine lasts: dlock.restart-quarantine-ms."),
+    time(
+        "dlock_quarantine_length_seconds",
+        "How long a quarantine lasts: dlock.restart-quarantine-ms.",
+    ),
     gauge("dlock_record_level", "The record level in force."),
     gauge(
         "dlock_records_refused",

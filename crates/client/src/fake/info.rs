@@ -64,8 +64,11 @@ pub(super) fn text(state: &State, sections: &[&[u8]]) -> String {
     let (regime, mono) = (&tables.regime, state.now().mono);
     let (left, age) = (regime.quarantine_left(mono), regime.quarantine_age(mono));
     let length = tables.settings.restart_quarantine_ms;
-    let quarantine =
-        [("quarantine_left_ms", &left), ("quarantine_age_ms", &age), ("quarantine_length_ms", &length)];
+    let quarantine = [
+        ("quarantine_left_ms", &left),
+        ("quarantine_age_ms", &age),
+        ("quarantine_length_ms", &length),
+    ];
     section("dlock_keys", "dlock_", &quarantine);
     let is_asked = |asked: &&[u8]| [&b"dlock"[..], b"dlock_latency"].contains(asked);
     if sections.is_empty() || sections.iter().any(is_asked) {
