@@ -47,7 +47,7 @@ const fn info(name: &'static str, help: &'static str) -> Family {
 }
 
 /// All metrics, in the order of the output.
-pub static FAMILIES: [Family; 39] = [
+pub static FAMILIES: [Family; 40] = [
     gauge("dlock_up", "1 if the server answered this scrape, 0 if it did not."),
     info("dlock_build", "The version of the dlock module."),
     info("dlock_server", "Software, version and role (primary or replica) of the server."),
