@@ -31,6 +31,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use self::relay::listen;
 use super::{
     port::{Reservation, free_port},
     server::Server,
@@ -360,19 +361,6 @@ impl Drop for Proxy {
             assert!(!died || thread::panicking(), "the proxy's thread failed");
         }
     }
-}
-
-#[track_caller]
-fn listen(port: u16) -> TcpListener {
-    let mut listener = None;
-    // A listener that was closed stays open until the thread that polls it has noticed.
-    wait_until("the port to be free", || {
-        listener = TcpListener::bind(("127.0.0.1", port)).ok();
-        listener.is_some()
-    });
-    let listener = listener.expect("a listener");
-    listener.set_nonblocking(true).expect("a socket option");
-    listener
 }
 
 #[derive(Debug)]

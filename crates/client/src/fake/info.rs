@@ -63,13 +63,7 @@ pub(super) fn text(state: &State, sections: &[&[u8]]) -> String {
     section("dlock", "dlock_", &fields);
     let (regime, mono) = (&tables.regime, state.now().mono);
     let (left, age) = (regime.quarantine_left(mono), regime.quarantine_age(mono));
-    let length = tables.settings.restart_quarantine_ms;
-    let quarantine = [
-        ("quarantine_left_ms", &left),
-        ("quarantine_age_ms", &age),
-        ("quarantine_length_ms", &length),
-    ];
-    section("dlock_keys", "dlock_", &quarantine);
+    section("dlock_keys", "dlock_", &[("quarantine_left_ms", &left), ("quarantine_age_ms", &age)]);
     let is_asked = |asked: &&[u8]| [&b"dlock"[..], b"dlock_latency"].contains(asked);
     if sections.is_empty() || sections.iter().any(is_asked) {
         for (name, numbers) in tables.latency.lines() {
