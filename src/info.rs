@@ -42,6 +42,8 @@ pub fn write(to: &mut InfoWriter, crash: bool) {
             let (regime, mono) = (&machine.tables().regime, shell::now().mono);
             to.number(c"quarantine_left_ms", regime.quarantine_left(mono));
             to.number(c"quarantine_age_ms", regime.quarantine_age(mono));
+            let length = machine.tables().settings.restart_quarantine_ms;
+            to.number(c"quarantine_length_ms", length);
             to.number(c"record_level", machine.tables().level.number().into());
             let refused = machine.tables().regime.divergence.total();
             to.number(c"records_refused", refused.total());

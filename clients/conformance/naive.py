@@ -147,6 +147,7 @@ class Client:
         times = {"lease": 30000, "queue": 10000, "response-timeout": 3000, "retry-for": 10000, **options}
         self.lease, self.queue, self.timeout, self.retry_for = (int(times[name]) / 1000 for name in
                                                                 ("lease", "queue", "response-timeout", "retry-for"))
+        self.replicas = int(times.get("replicas", 0))
         self.channel = f"dlock:notify:{new_id()}"
         self.tasks, self.links, self.opening, self.flushed = [], [], threading.Lock(), 0
         self.call("PING")
@@ -200,14 +201,29 @@ class Client:
         for task in list(self.tasks):
             task.woken.set()
 
-    def call(self, *words, timeout=None):
+    def call(self, *words, timeout=None, link=None):
         """The reply: a value, a Refusal, or Lost."""
         try:
-            return self.link().call(*words, timeout=timeout or self.timeout)
+            return (link or self.link()).call(*words, timeout=timeout or self.timeout)
         except (Lost, Refusal) as reply:
-            if code(reply) in AWAY and self.primary is not None:
+            if code(reply) in AWAY:
                 self.disconnect()
             return reply
+
+    def info(self, link=None):
+        """What the server says of its quarantine, in milliseconds: by `left`, `age` and `length`."""
+        text = self.call("INFO", "dlock_keys", link=link)
+        lines = [] if isinstance(text, Exception) else text.split()
+        told = [line[len("dlock_quarantine_"):].split("_ms:") for line in lines if line.startswith("dlock_quarantine_")]
+        return {name: int(value) for name, value in told} or text
+
+    def confirmed(self, link, sent, lease, is_new):
+        """Whether enough replicas have what this connection wrote, and no quarantine began since it was sent."""
+        count = self.call("WAIT", self.replicas, max(1, int(lease * 1000 / 6)), link=link)
+        told = self.info(link)
+        if not isinstance(count, int) or count < self.replicas or isinstance(told, Exception):
+            return False
+        return told["left"] == 0 or not is_new and told["age"] > (now() - sent) * 1000
 
     def repeat(self, words, limit):
         """Sends the request until its reply does not pass, or the time is over."""
@@ -250,7 +266,7 @@ class Task:
         self.max_hold = int(options["max-hold"]) / 1000 if "max-hold" in options else None
         self.end = now() + int(options["wait"]) / 1000 if "wait" in options else None
         self.work = int(options["work"]) / 1000 if "work" in options else None
-        self.is_try, self.is_answered = options.get("wait") == "0", False
+        self.is_try, self.is_answered, self.is_once = options.get("wait") == "0", False, False
         self.px = self.lease if self.is_fixed or self.is_try else min(self.lease, client.queue)
         self.state, self.tokens, self.until, self.pid = "waiting", {}, 0, os.getpid()
         self.lock, self.woken, self.own, self.asked, self.start = threading.RLock(), threading.Event(), None, 0, now()
@@ -292,7 +308,7 @@ class Task:
                 answered = now()
             if passes(reply):
                 if left == 0:
-                    raise NotAcquired
+                    raise NotAcquired(reply)
                 if now() > answered + self.client.retry_for:
                     raise reply
                 time.sleep(0.05)
@@ -317,23 +333,50 @@ class Task:
                 reply, sent = token, self.first
             self.tokens = self.named(reply)
             self.until = sent + self.span(self.px)
-            if now() > sent + self.span(self.px) / 2 and not self.renew():
+            is_short = self.client.replicas or now() > sent + self.span(self.px) / 2
+            if is_short and not self.renew():
                 self.give_up()
                 self.begin()
+                if left == 0:
+                    raise NotAcquired
+                time.sleep(0.05)
                 continue
             return self.hold()
 
     def ask(self, left):
+        if self.client.replicas:
+            told = self.client.info()
+            if isinstance(told, Exception):
+                return told
+            if told["length"] < self.lease * 1000:
+                return Refusal("ERR the lease is longer than the quarantine of the server")
         self.copies += 1
         words = self.acquire_words(left)
-        if not self.is_blocking:
-            return self.client.call(*words)
-        try:  # it waits with BLOCK, on a connection of its own
+        reply = self.block(words) if self.is_blocking else self.client.call(*words)
+        if reply is None or isinstance(reply, Exception) or self.is_grant(reply):
+            return reply
+        self.client.disconnect()
+        if self.own is not None:
+            self.own.close()
+        return Lost(f"the reply of another request: {reply}")
+
+    def block(self, words):
+        """The reply to a call that waits with BLOCK, on a connection of its own."""
+        try:
             if self.own is None or not self.own.is_open:
                 self.own = self.client.connect()
             return self.own.call(*words, timeout=self.client.timeout)
         except (Lost, Refusal) as reply:
+            if code(reply) in AWAY:
+                self.own.close()
             return reply
+
+    def is_grant(self, reply):
+        """Whether it has tokens, or a permit id."""
+        if self.mode == "semaphore":
+            return isinstance(reply, str) and len(reply) == 36
+        tokens = reply if self.is_blocking and isinstance(reply, list) else [reply]
+        return all(isinstance(token, int) and token > 0 for token in (tokens[1:] if self.mode == "any" else tokens))
 
     def sleep(self, left):
         """Until a message, a new connection, or half of QUEUE."""
@@ -352,6 +395,32 @@ class Task:
         elif left > 0:
             words += ["QUEUE", self.millis(self.client.queue)]
         return [*words, "REQID", self.id]
+
+    def once(self):
+        """Runs the work, unless a run of another is done meanwhile."""
+        self.is_once, answered = True, now()
+        while self.state == "waiting":
+            try:
+                return self.wait()
+            except NotAcquired as error:
+                reply = error.args[0] if error.args else None
+            except (Refusal, Lost) as error:
+                return self.stop("failed", code(error) or "UNAVAILABLE")
+            if isinstance(reply, Lost):
+                self.give_up()
+            self.begin()
+            if reply is None:
+                words = [f"{self.family}.AWAIT", self.keys[0], "REASON", "BLOCK", self.millis(self.client.timeout / 2)]
+                reply = self.block(words)
+            if reply == "done":
+                self.state = "over"
+                return say(self.name, "not-run")
+            if not isinstance(reply, Lost):
+                answered = now()
+            if now() > answered + self.client.retry_for:
+                return self.stop("failed", "UNAVAILABLE")
+            words = str(reply).split(" ")
+            time.sleep(min(1, int(words[1]) / 1000) if words[0] == "QUARANTINE" else 0.05)
 
     def named(self, reply):
         """The tokens, or the permit id, by key."""
@@ -441,6 +510,11 @@ class Task:
     def renew(self):
         """True if renewed, None without an answer."""
         sent = self.asked = now()
+        is_new = self.state == "waiting"
+        try:
+            link = self.client.link()
+        except (Lost, Refusal) as error:
+            return None if isinstance(error, Lost) else False
         lease = self.lease
         if self.max_hold is not None and self.state == "held":
             lease = min(lease, max(0.001, self.start + self.max_hold - sent))
@@ -453,11 +527,16 @@ class Task:
             words += [] if self.mode == "semaphore" else ["TOKEN", token]
             third = self.span(lease) / 3 if self.state == "held" else self.client.timeout
             timeout = min(self.client.timeout, max(0.02, third))  # time for another attempt
-            reply = self.client.call(*words, timeout=timeout)
+            reply = self.client.call(*words, timeout=timeout, link=link)
             if code(reply) in ("NOTHELD", "WRONGTYPE"):
                 self.lose()
             if isinstance(reply, Exception):
                 return None if isinstance(reply, Lost) else False
+            if reply != (1 if self.mode == "semaphore" else int(token)):
+                self.client.disconnect()
+                return None
+        if self.client.replicas and not self.client.confirmed(link, sent, lease, is_new):
+            return None
         self.until = max(self.until, sent + self.span(asked))
         return True
 
@@ -473,13 +552,13 @@ class Task:
         end = now() + self.work
         while now() < end and self.is_held():
             time.sleep(0.01)
-        how = self.release_now()
+        how = self.release_now("DONE" if self.is_once else None)
         say(self.name, {"released": "finished", "was-lost": "lost"}.get(how, how))
 
     def release(self):
         say(self.name, self.release_now())
 
-    def release_now(self):
+    def release_now(self, done=None):
         with self.lock:
             was_held = self.is_held()
             self.state = "over"
@@ -488,6 +567,8 @@ class Task:
         words = self.release_words(*token)
         if self.id is None:
             words = [*words[:-2], "ALL"]
+        if done and was_held:
+            words.append(done)
         return self.verdict(was_held, self.client.repeat(words, self.client.retry_for))
 
     def verdict(self, was_held, reply):
@@ -510,7 +591,7 @@ class Driver:
         return self.tasks[name]
 
     def open(self, name, options, url):
-        unknown = set(options) - {"lease", "queue", "response-timeout", "retry-for"}
+        unknown = set(options) - {"lease", "queue", "response-timeout", "retry-for", "replicas"}
         if unknown or urlparse(url).scheme not in ("redis", "redis-sentinel"):
             return say(name, "unsupported", *unknown or [urlparse(url).scheme])
         self.clients[name] = Client(url, options)
@@ -522,6 +603,11 @@ class Driver:
             in_background(task.acquire)
 
     run = acquire
+
+    def once(self, name, options, *words):
+        task = self.task(name, {**options, "wait": "0"}, *words)
+        if task is not None:
+            in_background(task.once)
 
     def adopt(self, name, options, *words):
         task = self.task(name, options, *words)
@@ -555,7 +641,7 @@ class Driver:
     def command(self, line):
         verb, name, *words = line.split(" ")
         options = dict(word.split("=", 1) for word in words if "=" in word)
-        if verb not in ("open", "acquire", "run", "adopt", "check", "release", "cancel", "fork", "close"):
+        if verb not in ("open", "acquire", "run", "once", "adopt", "check", "release", "cancel", "fork", "close"):
             return say(name, "unsupported", verb)
         getattr(self, verb)(name, options, *[word for word in words if "=" not in word])
 

@@ -24,6 +24,7 @@ local metrics = {
   dlock_panics_caught = { "dlock_panics_caught_total", 1 },
   dlock_quarantine_left_ms = { "dlock_quarantine_left_seconds", 1e3 },
   dlock_quarantine_age_ms = { "dlock_quarantine_age_seconds", 1e3 },
+  dlock_quarantine_length_ms = { "dlock_quarantine_length_seconds", 1e3 },
   dlock_alarm_late_last_us = { "dlock_alarm_late_last_seconds", 1e6 },
   dlock_alarm_late_worst_us = { "dlock_alarm_late_worst_seconds", 1e6 },
 }

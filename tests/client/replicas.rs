@@ -27,6 +27,11 @@ async fn profile(server: &Server) -> Client {
     quick().lease(LEASE).holds_through_failover(1).connect(&server.url()).await.unwrap()
 }
 
+/// The next quarantine of the server lasts so long: clients refuse longer leases.
+fn set_quarantine(server: &Server, ms: &str) {
+    server.client().cmd(&["CONFIG", "SET", "dlock.restart-quarantine-ms", ms]).ok();
+}
+
 /// A synchronized replica confirms nothing before its first acknowledgement, up to a second later.
 async fn until_confirmed(server: &Server, replicas: i64) {
     let mut client = server.client();
@@ -42,6 +47,7 @@ async fn until_confirmed(server: &Server, replicas: i64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_that_no_replica_has_does_not_count() {
     let server = Server::start();
+    set_quarantine(&server, "6000");
     // On a busy machine replicas answer late.
     let patient = Client::builder().lease(Duration::from_secs(6)).holds_through_failover(1);
     let client = patient.connect(&server.url()).await.unwrap();
@@ -56,6 +62,7 @@ async fn a_grant_that_no_replica_has_does_not_count() {
         }
         until("it to be given back", || variant.is_free(&server, "k")).await;
     }
+    set_quarantine(&server, "0");
     let replica = Server::with(&[]).replica_of(&server).start();
     until_confirmed(&server, 1).await;
     for variant in Variant::ALL {
@@ -83,6 +90,7 @@ async fn a_renewal_that_no_replica_has_does_not_count() {
     let server = Server::start();
     let replica = Server::with(&[]).replica_of(&server).start();
     until_confirmed(&server, 1).await;
+    set_quarantine(&server, "30000");
     let client = profile(&server).await;
     let loose = quick().lease(LEASE).connect(&server.url()).await.unwrap();
     let guard = within("the acquire", client.lock("k").acquire()).await.unwrap();

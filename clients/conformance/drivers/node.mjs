@@ -15,7 +15,8 @@ const isIoRedis = library.startsWith("ioredis");
 
 const METHODS = { lock: "lock", semaphore: "semaphore" };
 for (const mode of ["fair", "read", "write", "multi", "any"]) METHODS[mode] = `${mode}Lock`;
-const SETTINGS = { "lease": "lease", "queue": "queue", "retry-for": "retryFor", "response-timeout": "responseTimeout" };
+const SETTINGS = { "lease": "lease", "queue": "queue", "retry-for": "retryFor", "response-timeout": "responseTimeout",
+  "replicas": "replicas" };
 const OPTIONS = { "wait": "timeout", "max-hold": "maxHold", "lease": "lease", "limit": "limit" };
 const CODES = [[Deadlock, "DEADLOCK"], [Replaced, "REPLACED"], [Unavailable, "UNAVAILABLE"]];
 
@@ -124,23 +125,25 @@ const commands = {
     say(name, "released");
   },
 
-  async run(name, options, client, mode, key) {
+  async run(name, options, client, mode, key, method = "using") {
     const lock = handle(name, client, mode, key, options);
     if (lock === undefined) return;
     try {
-      await lock.using((signal, hold) => {
+      const end = await lock[method]((signal, hold) => {
         say(name, "granted", tokens(hold));
         return new Promise((resolve) => {
           setTimeout(resolve, Number(options.work));
           signal.addEventListener("abort", resolve);
         });
       });
-      say(name, "finished");
+      say(name, end?.ran === false ? "not-run" : "finished");
     } catch (error) {
       if (!(error instanceof LockLost)) throw error;
       say(name, "lost");
     }
   },
+
+  once: (...words) => commands.run(...words, "runOnce"),
 
   async await(name, options, client, key) {
     say(name, (await locks.get(client).latch(key).wait()) ? "open" : "failed");

@@ -24,13 +24,13 @@ def say(*words):
     os.write(1, (" ".join(map(str, words)) + "\n").encode())  # one write: other threads say something, too
 
 
-def token(hold):
-    return ",".join(map(str, hold.tokens.values()))
+def granted(name, hold):
+    say(name, "granted", ",".join(map(str, hold.tokens.values())))
 
 
-def failure(error):
+def failure(error, lost):
     """The event for an exception."""
-    for kind, event in ((NotAcquired, "not-acquired"), (LockLost, "was-lost"), (ReleaseUnknown, "unknown")):
+    for kind, event in ((NotAcquired, "not-acquired"), (LockLost, lost), (ReleaseUnknown, "unknown")):
         if isinstance(error, kind):
             return event
     code = "CLOSED" if "closed" in str(error) else type(error).__name__.upper()
@@ -56,8 +56,9 @@ class Driver:
         self.locks, self.holds = {}, {}
 
     def opened(self, name, url, options, make, root):
-        settings = {SETTINGS[option]: int(value) / 1000 for option, value in options.items()}
-        self.locks[name] = make(connect(url, root, settings.get("response_timeout")), **settings)
+        settings = {SETTINGS[option]: int(value) / 1000 for option, value in options.items() if option in SETTINGS}
+        client, replicas = connect(url, root, settings.get("response_timeout")), int(options.get("replicas", 0))
+        self.locks[name] = make(client, replicas=replicas, **settings)
         return self.locks[name].client.ping()
 
     def handle(self, name, client, mode, key, options):
@@ -84,11 +85,11 @@ class Driver:
             say(name, "is", "lost" if self.holds[name].lost.is_set() else "held")
         elif verb == "release":
             self.start(name, self.release, self.holds.pop(name))
-        elif verb in ("acquire", "run"):
+        elif verb in ("acquire", "run", "once"):
             handle = self.handle(name, *words[:3], options)
             if handle is not None:
-                work = (self.acquire, handle) if verb == "acquire" else (self.run, handle, options["work"])
-                self.start(name, *work)
+                run = (self.run, handle, int(options.get("work", 0)) / 1000, verb == "once")
+                self.start(name, *((self.acquire, handle) if verb == "acquire" else run))
         elif verb == "await":
             self.start(name, self.open_latch, self.locks[words[0]].latch(words[1]))
         elif verb == "close":
@@ -133,7 +134,7 @@ class Threads(Driver):
         except KeyboardInterrupt:
             say(name, "cancelled")
         except Exception as error:
-            say(name, failure(error))
+            say(name, failure(error, "lost" if work == self.run else "was-lost"))
 
     def open(self, name, url, options):
         self.opened(name, url, options, DLock, redis)
@@ -141,7 +142,7 @@ class Threads(Driver):
 
     def acquire(self, name, lock):
         hold = self.holds[name] = lock.acquire()
-        say(name, "granted", token(hold))
+        granted(name, hold)
         self.start(name, self.watch, hold)
 
     def watch(self, name, hold):
@@ -159,15 +160,15 @@ class Threads(Driver):
         hold.release()
         say(name, "released")
 
-    def run(self, name, lock, work):
-        try:
-            with lock as hold:
-                say(name, "granted", token(hold))
-                hold.lost.wait(int(work) / 1000)
-                hold.check()
-            say(name, "finished")
-        except LockLost:
-            say(name, "lost")
+    def run(self, name, lock, seconds, is_once):
+        def work(hold):
+            granted(name, hold)
+            hold.lost.wait(seconds)
+        if is_once:
+            return say(name, "finished" if lock.run_once(work).ran else "not-run")
+        with lock as hold:
+            work(hold)
+        say(name, "finished")
 
     def open_latch(self, name, latch):
         say(name, "open" if latch.wait() else "failed")
@@ -197,7 +198,7 @@ class Tasks(Driver):
         try:
             await work(name, *arguments)
         except Exception as error:
-            say(name, failure(error))
+            say(name, failure(error, "lost" if work == self.run else "was-lost"))
 
     async def open(self, name, url, options):
         await self.opened(name, url, options, AsyncDLock, redis.asyncio)
@@ -205,7 +206,7 @@ class Tasks(Driver):
 
     async def acquire(self, name, lock):
         hold = self.holds[name] = await lock.acquire()
-        say(name, "granted", token(hold))
+        granted(name, hold)
         self.start(name, self.watch, hold)
 
     async def watch(self, name, hold):
@@ -222,14 +223,15 @@ class Tasks(Driver):
         await hold.release()
         say(name, "released")
 
-    async def run(self, name, lock, work):
-        try:
-            async with lock as hold:
-                say(name, "granted", token(hold))
-                await asyncio.sleep(int(work) / 1000)
-            say(name, "finished")
-        except LockLost:
-            say(name, "lost")
+    async def run(self, name, lock, seconds, is_once):
+        async def work(hold):
+            granted(name, hold)
+            await asyncio.sleep(seconds)
+        if is_once:
+            return say(name, "finished" if (await lock.run_once(work)).ran else "not-run")
+        async with lock as hold:
+            await work(hold)
+        say(name, "finished")
 
     async def waiters(self, name, locks, count, key):
         async def one():

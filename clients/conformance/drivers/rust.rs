@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use dlock_client::{Client, Error, ErrorKind, Hold, Lock, MultiHold, PermitHold, Released};
+use dlock_client::{Client, Error, ErrorKind, Hold, Lock, MultiHold, Once, PermitHold, Released};
 use tokio::task::JoinHandle;
 
 type Releasing = Pin<Box<dyn Future<Output = Result<Released, Error>> + Send>>;
@@ -118,6 +118,9 @@ async fn open(name: String, url: String, options: Options) {
     let mut builder = Client::builder();
     set!(builder, options, "lease" => lease, "queue" => queue, "retry-for" => retry_for,
             "response-timeout" => response_timeout);
+    if let Some(replicas) = options.get("replicas").and_then(|n| n.parse().ok()) {
+        builder = builder.holds_through_failover(replicas);
+    }
     match builder.connect(&url).await {
         Ok(client) => {
             state().clients.insert(name.clone(), client);
@@ -153,15 +156,21 @@ async fn release(task: String, held: Held) {
     }
 }
 
-/// The form that ends the work when the hold is lost.
-async fn run(task: String, lock: Lock, work: Duration) {
+/// The form that ends the work when the hold is lost, or that which runs it once.
+async fn run(task: String, lock: Lock, work: Duration, is_once: bool) {
     let name = task.clone();
-    let worked = lock.with(move |hold| async move {
+    let work = move |hold: Hold| async move {
         println!("{name} granted {}", hold.token());
         tokio::time::sleep(work).await;
-    });
-    match worked.await.map_err(|error| (error.kind(), failed(&error))) {
-        Ok(()) => println!("{task} finished"),
+        Ok::<_, Error>(())
+    };
+    let worked = match is_once {
+        true => lock.run_once(work).await,
+        false => lock.try_with(work).await.map(Once::Ran),
+    };
+    match worked.map_err(|error| (error.kind(), failed(&error))) {
+        Ok(Once::Ran(())) => println!("{task} finished"),
+        Ok(Once::AnotherRan(_)) => println!("{task} not-run"),
         Err((ErrorKind::Lost { .. }, _)) => println!("{task} lost"),
         Err((ErrorKind::ReleaseUnknown, _)) => println!("{task} unknown"),
         Err((_, failed)) => println!("{task} {failed}"),
@@ -207,9 +216,9 @@ async fn command(line: &str) -> Option<()> {
             let is_cancelled = task.await.is_err_and(|error| error.is_cancelled());
             println!("{name} {}", if is_cancelled { "cancelled" } else { "too-late" });
         }
-        ["run", _, _, mode, key, ..] => {
+        [verb @ ("run" | "once"), _, _, mode, key, ..] => {
             let lock = configured!(lock(&client()?, mode, key)?, options);
-            tokio::spawn(run(name, lock, time(&options, "work")?));
+            tokio::spawn(run(name, lock, time(&options, "work")?, verb == "once"));
         }
         ["await", _, _, key] => {
             let latch = client()?.latch(key);

@@ -10,6 +10,8 @@ pub enum World {
     /// One server, behind the proxy.
     #[default]
     Single,
+    /// The same, with a replica.
+    Replica,
     /// A primary, a replica and three Sentinels.
     Sentinel,
     /// A cluster of two primaries.
@@ -131,6 +133,7 @@ pub(crate) enum Proxy {
     Refuse,
     Accept,
     Stall(Option<Way>),
+    Mute,
     Flow,
     Heal,
     Delay(Way, Duration),
@@ -202,6 +205,7 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<Scene>, String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             ["world", "single"] => scene.world = World::Single,
+            ["world", "replica"] => scene.world = World::Replica,
             ["world", "sentinel"] => scene.world = World::Sentinel,
             ["world", "cluster"] => scene.world = World::Cluster,
             ["setting", name, value] => scene.settings.extend([*name, *value].map(str::to_owned)),
@@ -379,6 +383,7 @@ fn proxy(words: &[&str]) -> Option<Proxy> {
         ["accept"] => Proxy::Accept,
         ["stall", "all"] => Proxy::Stall(None),
         ["stall", way] => Proxy::Stall(Some(way_of(way)?)),
+        ["mute"] => Proxy::Mute,
         ["flow"] => Proxy::Flow,
         ["heal"] => Proxy::Heal,
         ["delay", way, time] => Proxy::Delay(way_of(way)?, millis(time)?),
@@ -388,8 +393,25 @@ fn proxy(words: &[&str]) -> Option<Proxy> {
         ["lose", "reply", name, times] => {
             Proxy::Fault(Fault::LoseReply, (*name).to_owned(), times.parse().ok()?)
         }
+        ["answer", name, times, reply @ ..] => {
+            let reply = Fault::Answer(whole_reply(&reply.join(" "))?.leak());
+            Proxy::Fault(reply, (*name).to_owned(), times.parse().ok()?)
+        }
         ["hold", "reply", name] => Proxy::Fault(Fault::StallReply, (*name).to_owned(), 1),
         ["struck"] => Proxy::Struck,
         _ => return None,
     })
+}
+
+/// The bytes of a reply that a line has: `:1`, `+OK`, `-CODE text`, `$text`, where `;` ends a line of the text.
+fn whole_reply(line: &str) -> Option<Vec<u8>> {
+    let whole = match (line.strip_prefix('$'), line.get(..1)?) {
+        (Some(text), _) => {
+            let text = text.replace(';', "\r\n");
+            format!("${}\r\n{text}\r\n", text.len())
+        }
+        (None, ":" | "+" | "-") => format!("{line}\r\n"),
+        _ => return None,
+    };
+    Some(whole.into_bytes())
 }

@@ -12,7 +12,7 @@ use crate::{
 
 #[derive(Debug)]
 enum Kind {
-    Single { server: Box<Server>, proxy: Proxy },
+    Single { server: Box<Server>, proxy: Proxy, replica: Option<Box<Server>> },
     Sentinel { servers: Vec<Server>, sentinels: Sentinels },
     Cluster(Nodes),
 }
@@ -30,11 +30,13 @@ impl Servers {
         let settings: Vec<&str> = scene.settings.iter().map(String::as_str).collect();
         let setup = || Server::with(&settings).binary(binary);
         let kind = match scene.world {
-            World::Single => {
+            World::Single | World::Replica => {
                 let server = Box::new(setup().start());
                 let proxy = Proxy::to(&server);
                 proxy.remember();
-                Kind::Single { server, proxy }
+                let is_alone = scene.world == World::Single;
+                let replica = (!is_alone).then(|| Box::new(setup().replica_of(&server).start()));
+                Kind::Single { server, proxy, replica }
             }
             World::Sentinel => {
                 let primary = setup().start();
@@ -129,8 +131,19 @@ impl Servers {
     }
 
     pub(crate) fn fail_over(&mut self, is_by_death: bool) -> Result<(), Stop> {
-        let Kind::Sentinel { servers, sentinels } = &mut self.kind else {
-            return Err("only with Sentinels".to_owned().into());
+        self.connection = None;
+        let (servers, sentinels) = match &mut self.kind {
+            Kind::Sentinel { servers, sentinels } => (servers, sentinels),
+            Kind::Single { server, proxy, replica: Some(replica) } => {
+                server.wait_replica_synced(replica);
+                replica.cmd(&["REPLICAOF", "NO", "ONE"]).ok();
+                let port = replica.port().to_string();
+                server.cmd(&["REPLICAOF", "127.0.0.1", &port]).ok();
+                proxy.redirect(replica);
+                std::mem::swap(server, replica);
+                return Ok(());
+            }
+            _ => return Err("no other server".to_owned().into()),
         };
         let before = sentinels.primary_port();
         let (primary, replicas): (Vec<_>, Vec<_>) =

@@ -379,6 +379,7 @@ impl Stage {
             P::Accept => proxy.accept(),
             P::Stall(Some(way)) => proxy.stall(*way),
             P::Stall(None) => proxy.stall_all(),
+            P::Mute => proxy.mute(),
             P::Flow => proxy.flow(),
             P::Heal => proxy.heal(),
             P::Delay(way, time) => proxy.delay(*way, *time),

@@ -27,9 +27,7 @@ export class Cluster implements Sender {
 
   constructor(readonly adapter: Adapter, readonly limits: Limits, readonly onDrop: (isReplica: boolean) => void) {}
 
-  node(key: string): string {
-    return this.#slots.get(slotOf(key)) ?? "";
-  }
+  node(key: string): string { return this.#slots.get(slotOf(key)) ?? ""; }
 
   async run(batch: Batch, signal?: AbortSignal): Promise<readonly Reply[]> {
     if (this.node(batch.key) === "") await this.#refresh();

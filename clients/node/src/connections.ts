@@ -83,7 +83,9 @@ class Link {
       let isReplica = false;
       const settle = (index: number, reply: Reply) => {
         if (this.isOver) return; // late: nobody waits for it
-        if (reply instanceof Disconnected) return this.end(reply);
+        const fits = reply instanceof ServerError || batch.fits(reply, index);
+        const broken = fits ? reply : new Disconnected("a reply of another request");
+        if (broken instanceof Disconnected) return this.end(broken);
         this.#progressAt = performance.now();
         isReplica ||= reply instanceof ServerError && reply.code === "READONLY";
         replies[index] = reply;
@@ -266,9 +268,7 @@ export class Server implements Sender {
     });
   }
 
-  node(): string {
-    return "";
-  }
+  node(): string { return ""; }
 
   close(): void {
     this.#isClosed = true;

@@ -38,14 +38,10 @@ export class HoldState {
     this.renewed(sent, request.firstLease);
   }
 
-  get keys(): string[] {
-    return this.grants.map((grant) => grant.key);
-  }
+  get keys(): string[] { return this.grants.map((grant) => grant.key); }
 
   /** The lease to ask for now: shorter than usual before `maxHold` is over. */
-  lease(at: number): number {
-    return Math.min(this.request.lease, this.deadline - at);
-  }
+  lease(at: number): number { return Math.min(this.request.lease, this.deadline - at); }
 
   /** A request was answered: the hold lasts for the lease from when it was sent. Nothing makes that shorter. */
   renewed(sent: number, lease: number): void {
@@ -93,7 +89,9 @@ export class RenewalBatch {
     const renewals = this.#due.flatMap(([hold, lease]) =>
       hold.grants.map((grant) => hold.request.renew(grant, lease)));
     const confirm = replicas.requests(Math.min(...this.#due.map(([{ request }]) => request.lease)));
-    this.batch = new Batch(renewals, due[0]?.request.target.key ?? "", { within, confirm, isUrgent: true });
+    const tokens = due.flatMap(({ grants }) => grants.map(({ token }) => (typeof token === "string" ? 1 : token)));
+    const fits = (reply: Reply, index: number) => index >= tokens.length || reply === tokens[index];
+    this.batch = new Batch(renewals, due[0]?.request.target.key ?? "", { within, confirm, fits, isUrgent: true });
   }
 
   /**

@@ -88,6 +88,7 @@ export async function acquire(
   let isPending = false; // the server may have something of the request
   let wasPoll = false;
   const end = () => giveUp(io, request, request.release(), settings);
+  await replicas.requireQuarantine(request.lease, (command) => ask(io, command, target.key, Math.min(limit, retryFor)));
   try {
     for (;;) {
       const left = Math.max(0, deadline - now());
@@ -100,7 +101,8 @@ export async function acquire(
       isPending = true;
       const copy = request.acquire(...(left > 0 ? wait : []));
       const confirm = replicas.requests(request.lease);
-      const batch = new Batch([copy], target.key, { block, within, confirm, reqid: request.reqid });
+      const fits = (reply: Reply, index: number) => index > 0 || target.fits(reply);
+      const batch = new Batch([copy], target.key, { block, within, confirm, fits, reqid: request.reqid });
       const [reply, ...confirmed] = await io.send(batch);
       let failure = reply instanceof ServerError ? reply : undefined;
       let grants = failure === undefined ? target.grants(reply) : [];
@@ -127,7 +129,6 @@ export async function acquire(
         } else {
           failure = replicas.refusal(confirmed);
         }
-        if (failure === undefined) replicas.requireQuarantine(request.lease, confirmed);
         if (failure === undefined && state.reason() === undefined) return state;
         failure ??= new ServerError("", "the lease was over when its reply was read");
       } else if (failure === undefined) {

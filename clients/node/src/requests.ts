@@ -72,8 +72,15 @@ export class Target {
     for (const key of keys) requireText("a key", key);
   }
 
-  get key(): string {
-    return this.keys[0] as string;
+  get key(): string { return this.keys[0] as string; }
+
+  /** Whether a value can be the reply to an ACQUIRE: it grants nothing, or has a token for each key. */
+  fits(reply: Reply): boolean {
+    if (reply === null || reply === undefined) return true;
+    if (this.form !== "one" && !Array.isArray(reply)) return false;
+    const tokens = this.grants(reply).map((grant) => grant.token);
+    if (this.family === "DSEM") return typeof reply === "string" && reply !== "";
+    return tokens.every((token) => Number.isInteger(token) && Number(token) > 0);
   }
 
   /** What an ACQUIRE granted; empty if it granted nothing. */
@@ -138,12 +145,15 @@ export class Request {
     return [`${family}.RELEASE`, grant?.key ?? key, this.owner, ...mode, ...token, ...id, ...(done ? ["DONE"] : [])];
   }
 
-  #token(token: number | string): Arg[] {
-    return this.target.family === "DSEM" ? [] : ["TOKEN", token];
-  }
+  #token(token: number | string): Arg[] { return this.target.family === "DSEM" ? [] : ["TOKEN", token]; }
 }
 
-const QUARANTINE = "dlock.restart-quarantine-ms";
+const INFO = ["INFO", "dlock_keys"];
+
+/** What a server tells of its quarantine, in milliseconds. */
+function quarantine(info: Reply, name: string): number {
+  return Number(new RegExp(`^dlock_quarantine_${name}_ms:(\\d+)`, "m").exec(String(info))?.[1]);
+}
 
 /**
  * How many replicas must have a write before it counts, and how long it waits for them at most.
@@ -151,16 +161,14 @@ const QUARANTINE = "dlock.restart-quarantine-ms";
  * docs/failover.md has the rules, and why they suffice.
  */
 export class Replicas {
-  #quarantine = 0; // of the server; the longest lease that is safe
+  /** The longest lease that is known to be safe: the quarantine of the server. */
+  safeLease = 0;
 
   constructor(readonly wanted: number, readonly limit: number) {}
 
   /** What is sent over the connection of the write, behind it. */
   requests(lease: number): Command[] {
-    if (this.wanted === 0) return [];
-    const limit = onWire(Math.min(lease / 6, this.limit));
-    const setting = lease > this.#quarantine ? [["CONFIG", "GET", QUARANTINE]] : [];
-    return [["WAIT", this.wanted, limit], ["INFO", "dlock_keys"], ...setting];
+    return this.wanted === 0 ? [] : [["WAIT", this.wanted, onWire(Math.min(lease / 6, this.limit))], INFO];
   }
 
   /**
@@ -169,21 +177,21 @@ export class Replicas {
    */
   refusal([count, info]: readonly Reply[], sent = -Infinity): ServerError | undefined {
     if (this.wanted === 0) return undefined;
-    const told = (name: string) =>
-      Number(new RegExp(`^dlock_quarantine_${name}_ms:(\\d+)`, "m").exec(String(info))?.[1]);
     if (!(Number(count) >= this.wanted)) {
       return new ServerError("NOREPLICAS", `${count} of ${this.wanted} replicas have it`);
     }
-    const isCalm = told("left") === 0 || told("age") >= now() - sent;
-    return isCalm ? undefined : new ServerError("QUARANTINE", `${told("left")} ms: a replica came over since`);
+    const left = quarantine(info, "left");
+    const isCalm = left === 0 || quarantine(info, "age") >= now() - sent;
+    return isCalm ? undefined : new ServerError("QUARANTINE", `${left} ms: a replica came over since`);
   }
 
-  /** Throws Refused for a lease that outlives the quarantine of the server. A server that does not tell is believed. */
-  requireQuarantine(lease: number, [, , setting]: readonly Reply[]): void {
-    if (this.wanted === 0 || lease <= this.#quarantine) return;
-    if (setting !== undefined) this.#quarantine = Number(fields(setting).get(QUARANTINE) ?? Infinity);
-    if (lease <= this.#quarantine) return;
-    throw new Refused("ERR", `a lease of ${lease} ms is above the server's ${QUARANTINE} ${this.#quarantine}`);
+  /** Throws Refused for a lease that outlives the quarantine of the server, unless one that does not was seen. */
+  async requireQuarantine(lease: number, ask: (command: Command) => Promise<Reply>): Promise<void> {
+    if (this.wanted === 0 || lease <= this.safeLease) return;
+    const length = quarantine(await ask(INFO), "length");
+    this.safeLease = Number.isNaN(length) ? Infinity : length; // a server that does not tell is believed
+    if (lease <= this.safeLease) return;
+    throw new Refused("ERR", `a lease of ${lease} ms is above the server's dlock.restart-quarantine-ms ${length}`);
   }
 }
 
@@ -195,6 +203,8 @@ export class Batch {
   readonly within: number = Infinity;
   /** What waits for replicas: the last replies are those to these. */
   readonly confirm: readonly Command[] = [];
+  /** Whether a value can be the reply to the command with this index; else it is that of another request. */
+  readonly fits: (reply: Reply, index: number) => boolean = () => true;
   /** A message about this request ends the next pause for it. */
   readonly reqid: string = "";
   /** It is written at once, before anything that waits for the event loop. */
@@ -203,15 +213,13 @@ export class Batch {
   /** `key` tells the node of a cluster. */
   constructor(
     readonly commands: readonly Command[], readonly key: string,
-    options: Partial<Pick<Batch, "block" | "within" | "confirm" | "reqid" | "isUrgent">> = {},
+    options: Partial<Pick<Batch, "block" | "within" | "confirm" | "fits" | "reqid" | "isUrgent">> = {},
   ) {
     Object.assign(this, options);
   }
 
   /** The commands, and those that wait for replicas. */
-  toSend(): readonly Command[] {
-    return [...this.commands, ...this.confirm];
-  }
+  toSend(): readonly Command[] { return [...this.commands, ...this.confirm]; }
 }
 
 /** What the server says about a wait or a hold. Anybody who may publish can forge it, but for the id of a request. */

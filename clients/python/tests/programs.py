@@ -14,15 +14,15 @@ PASSING = ["QUARANTINE", "UNBLOCKED", "MOVING", "OOM", "NOREPLICAS", "MISCONF", 
 LOST = Disconnected("no reply")
 
 
-def info(left=0, age=0):
-    """The replies to INFO and to CONFIG GET."""
-    text = b"# dlock_keys\r\ndlock_quarantine_left_ms:%d\r\ndlock_quarantine_age_ms:%d\r\n" % (left, age)
-    return text, [b"dlock.restart-quarantine-ms", b"30000"]
+def info(left=0, age=0, length=30_000):
+    """The reply to INFO."""
+    fields = b"# dlock_keys\r\ndlock_quarantine_left_ms:%d\r\ndlock_quarantine_age_ms:%d\r\n" % (left, age)
+    return fields + b"dlock_quarantine_length_ms:%d\r\n" % length
 
 
 def settings(**other):
     return Settings(**{"queue": 10.0, "retry_for": 10.0, "block": None, "longest_block": 60.0, "replicas": Replicas(),
-                       **other})
+                       "safe_leases": {30.0}, **other})
 
 
 def request(form="one", family="DLOCK", keys=("k",), mode=(), lease=30.0, px=10.0):

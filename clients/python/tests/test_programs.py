@@ -80,9 +80,9 @@ def test_a_renewal_counts_if_replicas_have_it(clock):
     state, replicas = hold(clock), Replicas(1, 0.5)
     until = state.until
     clock.now += 1
-    RenewalBatch([state], replicas).apply([7, 0, *info()])
+    RenewalBatch([state], replicas).apply([7, 0, info()])
     assert state.until == until
-    RenewalBatch([state], replicas).apply([7, 1, *info()])
+    RenewalBatch([state], replicas).apply([7, 1, info()])
     assert state.until > until + 1
 
 
@@ -94,7 +94,7 @@ def test_a_renewal_across_which_a_quarantine_began_does_not_count(clock, left, a
     until = state.until
     renewal = RenewalBatch([state], Replicas(2, 0.5))
     clock.now += 0.2
-    renewal.apply([7, 2, *info(left, age)])
+    renewal.apply([7, 2, info(left, age)])
     assert (state.until > until) == counts and state.reason() is None
 
 
@@ -106,14 +106,15 @@ def test_the_confirmation_follows_the_lease_of_the_lock(clock):
 
 def test_a_lease_above_the_quarantine_of_the_server_is_refused(clock):
     """Its belief could outlast the quarantine of a new primary."""
-    text, _ = info()
-    for quarantine, refused in ((29_999, True), (30_000, False)):
-        run = start(replicas=Replicas(1, 0.5)).reply(7)
-        assert run.sent[-1] == ["CONFIG", "GET", "dlock.restart-quarantine-ms"]
-        run.reply(7, 1, text, [b"dlock.restart-quarantine-ms", b"%d" % quarantine])
-        assert isinstance(run.error, Refused) == refused and len(run.background) == refused
-    run = start(replicas=Replicas(1, 0.5)).reply(7).reply(7, 1, text, ServerError("NOPERM", "text"))
-    assert run.result is not None  # a user without that right
+    for reply, refused in ((info(length=29_999), True), (info(), False), (b"# dlock_keys", False)):
+        leases = set()
+        run = start(replicas=Replicas(1, 0.5), safe_leases=leases)
+        assert run.sent == [["INFO", "dlock_keys"]]
+        run.reply(reply)
+        assert isinstance(run.error, Refused) == refused and len(run.sent) == 2 - refused and not run.background
+        assert leases == (set() if refused else {30.0})  # then it is known
+    run = start(limit=0, replicas=Replicas(1, 0.5), safe_leases=set()).reply(LOST)
+    assert isinstance(run.error, Unavailable)
 
 
 # Grants by message
@@ -176,25 +177,25 @@ def test_a_grant_counts_if_replicas_have_it_and_none_came_over(clock, confirmed,
     """docs/failover.md, rule 4. A replica that came over since may have confirmed a grant of another primary."""
     run = start(replicas=Replicas(1, 0.5)).reply(7)
     assert run.sent[1:] == [["DLOCK.RENEW", "k", "me", "PX", 30_000, "TOKEN", 7], ["WAIT", 1, 500],
-                            ["INFO", "dlock_keys"], ["CONFIG", "GET", "dlock.restart-quarantine-ms"]]
-    run.reply(7, confirmed, *info(left, 5000))
+                            ["INFO", "dlock_keys"]]
+    run.reply(7, confirmed, info(left, 5000))
     assert (run.result is not None) == counts and len(run.background) == (not counts)
     if left:
         assert run.step.seconds >= 0.7  # the quarantine
 
 
 def test_too_few_replicas_end_a_try_and_in_time_a_wait(clock):
-    few = (7, 0, *info())
+    few = (7, 0, info())
     run = start(limit=0, replicas=Replicas(1, 0.5)).reply(7).reply(*few)
     assert isinstance(run.error, NotAcquired) and "NOREPLICAS 0 of 1" in str(run.error)
-    run = start(replicas=Replicas(1, 0.5))
+    run = start(limit=15, replicas=Replicas(1, 0.5))
     for _ in range(100):
         run.reply(7).reply(*few)
         if run.error is not None:
             break
         clock.now += 1
         run.wake()
-    assert isinstance(run.error, Unavailable) and "NOREPLICAS" in str(run.error)
+    assert isinstance(run.error, NotAcquired) and "NOREPLICAS" in str(run.error) and len(run.background) == 16
 
 
 # Messages are hints
@@ -321,8 +322,11 @@ def test_no_answer_ends_a_wait_after_a_while(clock):
     run = start()
     run.reply(LOST)
     clock.now += 11
-    run.wake().reply(ServerError("LOADING", "x"))
-    assert isinstance(run.error, Unavailable) and "LOADING x" in str(run.error) and len(run.background) == 1
+    run.wake().reply(ServerError("LOADING", "x"))  # an answer
+    run.wake().reply(LOST)
+    clock.now += 11
+    run.wake().reply(LOST)
+    assert isinstance(run.error, Unavailable) and len(run.background) == 1
 
 
 def test_a_quarantine_says_how_long_it_lasts(clock):

@@ -95,7 +95,7 @@ def test_a_reply_that_came_after_the_lease_is_no_grant(clock):
     """`acquire` never returns a hold that is lost."""
     run = start(replicas=Replicas(1, 0.5)).reply(7)
     clock.now += 31
-    run.reply(7, 1, *info())
+    run.reply(7, 1, info())
     assert run.result is None and len(run.background) == 1
     run = start()
     clock.now += 6

@@ -71,6 +71,9 @@ async fn attempt(handle: &Handle, deadline: Deadline) -> Result<Option<Hold>, Er
     let queues = !blocks && deadline != Deadline::Now;
     let pending = Arc::new(PendingAcquire::new(handle, queues));
     lease_ms(pending.lease)?;
+    if pending.core.ctx.settings.replicas.is_some() {
+        Box::pin(pending.require_quarantine()).await?;
+    }
     let registry = &core.registry;
     let flushes = registry.flushes();
     // From now on, messages about this request are heard.

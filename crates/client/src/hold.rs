@@ -140,8 +140,12 @@ impl Hold {
         let replies =
             for_each(&parts, |(key, request)| routes.exchange(key, *request, until)).await;
         let (mut sent, mut over, mut gone, mut failed) = (Moment::NEVER, None, Vec::new(), None);
-        for (reply, key) in replies.into_iter().zip(&keys) {
+        let parts = self.tracked.hold_ref.parts();
+        for ((reply, key), part) in replies.into_iter().zip(&keys).zip(parts) {
             match reply {
+                Ok(reply) if reply.value != part.renewed() => {
+                    failed = failed.or(Some(Error::protocol(&reply.value)));
+                }
                 Ok(reply) => {
                     sent = sent.min(reply.sent);
                     // Parts that were written over different connections are confirmed by none.

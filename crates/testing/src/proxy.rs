@@ -31,6 +31,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use self::relay::listen;
 use super::{
     port::{Reservation, free_port},
     server::Server,
@@ -62,6 +63,8 @@ pub enum Fault {
     StallReply,
     /// As [`Fault::LoseReply`], but the server's end of the connection stays open until [`Proxy::cut`].
     HalfOpen,
+    /// The server executes it; the client gets these bytes, a whole reply, in place of the reply.
+    Answer(&'static [u8]),
 }
 
 /// How a connection is cut.
@@ -226,7 +229,16 @@ impl Proxy {
         self.shared.change(|state| state.stalled = [true; 2]);
     }
 
-    /// Ends [`Proxy::stall`] and [`Fault::StallReply`]: kept data is delivered.
+    /// [`Proxy::stall`] in both directions of the connections that are open now: those to come are fine.
+    pub fn mute(&self) {
+        self.shared.change(|state| {
+            for connection in state.connections.values_mut() {
+                connection.stalled = [true; 2];
+            }
+        });
+    }
+
+    /// Ends [`Proxy::stall`], [`Proxy::mute`] and [`Fault::StallReply`]: kept data is delivered.
     pub fn flow(&self) {
         self.shared.change(|state| {
             state.stalled = [false; 2];
@@ -349,19 +361,6 @@ impl Drop for Proxy {
             assert!(!died || thread::panicking(), "the proxy's thread failed");
         }
     }
-}
-
-#[track_caller]
-fn listen(port: u16) -> TcpListener {
-    let mut listener = None;
-    // A listener that was closed stays open until the thread that polls it has noticed.
-    wait_until("the port to be free", || {
-        listener = TcpListener::bind(("127.0.0.1", port)).ok();
-        listener.is_some()
-    });
-    let listener = listener.expect("a listener");
-    listener.set_nonblocking(true).expect("a socket option");
-    listener
 }
 
 #[derive(Debug)]

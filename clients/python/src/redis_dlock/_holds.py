@@ -98,9 +98,9 @@ class RenewalBatch:
     """Renewals of several holds, in one batch."""
 
     def __init__(self, due: list[HoldState], replicas: Replicas) -> None:
-        self._sent, leases = now(), [hold.request.lease for hold in due]
-        self._due, self._longest = [(hold, hold.lease(self._sent)) for hold in due], max(leases)
-        self._replicas = replicas._replace(seconds=min(replicas.seconds, min(leases) / 6))
+        self._sent = now()
+        self._due = [(hold, hold.lease(self._sent)) for hold in due]
+        self._replicas = replicas._replace(seconds=min(replicas.seconds, *(hold.request.lease / 6 for hold in due)))
         renewals = [hold.request.renew(grant, lease) for hold, lease in self._due for grant in hold.grants]
         self._tokens = [1 if isinstance(grant.token, str) else grant.token for hold in due for grant in hold.grants]
         self.batch = Batch(renewals, due[0].keys[0], replicas=self._replicas, check=self._check)
@@ -122,7 +122,7 @@ class RenewalBatch:
 
         An error other than that nothing is held says nothing about a hold: it is renewed again.
         """
-        failure = self._replicas.failure(replies[len(self.batch.commands) :], now() - self._sent, self._longest)
+        failure = self._replicas.failure(replies[len(self.batch.commands) :], now() - self._sent)
         errors, rest, refused = list[ServerError](), iter(replies), dict[str, ServerError]()
         if failure is not None:
             log.info("renewal: %s", failure)

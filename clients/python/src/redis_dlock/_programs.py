@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Optional, TypeVar, Union
 
 from ._clock import now
 from ._holds import FLUSH_GAP, HoldState, RenewalBatch
-from ._requests import Arg, Batch, Command, Message, Replicas, Request, milliseconds
+from ._requests import Arg, Batch, Command, Message, Replicas, Request, milliseconds, require_quarantine
 from .errors import (
     FINAL,
     Disconnected,
@@ -53,13 +53,14 @@ class Settings:
     block: Optional[float]  # wait on a connection taken from the pool, at most this long at a time
     longest_block: float  # shorter than every timeout of the connection
     replicas: Replicas
+    safe_leases: set[float] = field(default_factory=set)  # not above the quarantine of the server
 
 
 class _Backoff:
-    """Pauses between attempts, until no server has answered for too long."""
+    """Pauses between attempts, until no server has answered for too long. ``may_pass``: an error is an answer."""
 
-    def __init__(self, limit: float) -> None:
-        self._limit, self._attempts = limit, 0
+    def __init__(self, limit: float, may_pass: bool = False) -> None:
+        self._limit, self._attempts, self._may_pass = limit, 0, may_pass
         self._since: Optional[float] = None  # the first failure after the last answer
 
     def answered(self) -> None:
@@ -67,7 +68,7 @@ class _Backoff:
 
     def pause(self, error: Union[Disconnected, ServerError], left: float = math.inf) -> Pause:
         self._attempts += 1
-        self._since = now() if self._since is None else self._since
+        self._since = now() if self._since is None or (self._may_pass and error.code) else self._since
         if now() - self._since >= self._limit:
             raise Unavailable(f"no server could answer for {self._limit:g} s; the last error: {error}") from None
         seconds = random.uniform(0.5, 1.0) * min(1.0, 0.02 * 2 ** min(self._attempts, 6))
@@ -100,8 +101,12 @@ def acquire(request: Request, limit: Optional[float], settings: Settings, in_bac
     ``waits`` only until the server says whether the lock is free.
     """
     key, end = request.target.keys[0], math.inf if limit is None else now() + limit
-    backoff, first, may_have, was_poll = _Backoff(settings.retry_for), now(), False, False
+    backoff, first, may_have, was_poll = _Backoff(settings.retry_for, True), now(), False, False
     in_time = f", not granted in {limit:g} s" if limit else ""
+    if settings.replicas.wanted and request.lease not in settings.safe_leases:
+        patience = settings if limit is None else replace(settings, retry_for=min(limit, settings.retry_for))
+        require_quarantine((yield from ask(["INFO", "dlock_keys"], key, patience)), request.lease)
+        settings.safe_leases.add(request.lease)
     try:
         while True:
             sent = now()
@@ -170,12 +175,10 @@ def _copy(request: Request, left: float, settings: Settings) -> tuple[Command, f
     """The next copy of an acquire, and how long the server may take to answer it."""
     has_place = request.target.form == "one"  # others wait on a connection only, and lose their position with it
     longest = settings.block if has_place else math.inf
-    block, wait = 0.0 if longest is None else min(longest, settings.longest_block, left), list[Arg]()
-    if block:
-        wait += ["BLOCK", milliseconds(block)]
-    if left and has_place:
-        wait += ["QUEUE", milliseconds(settings.queue)]
-    return request.acquire(*wait), block
+    block = 0.0 if longest is None else min(longest, settings.longest_block, left)
+    blocks: tuple[Arg, ...] = ("BLOCK", milliseconds(block)) if block else ()
+    queues: tuple[Arg, ...] = ("QUEUE", milliseconds(settings.queue)) if left and has_place else ()
+    return request.acquire(*blocks, *queues), block
 
 
 def give_up(request: Request, settings: Settings) -> Program[None]:

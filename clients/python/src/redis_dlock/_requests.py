@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Callable, NamedTuple, Optional, Union
@@ -131,10 +133,9 @@ class Target:
         if reply is None:
             return ()
         try:
-            pairs = [reply] if self.form == "any" else list(zip(self.keys, reply if self.form == "all" else [reply]))
-            is_whole = self.form == "one" or isinstance(reply, list)
-            is_whole = is_whole and len(pairs) == (len(self.keys) if self.form == "all" else 1)
-            if is_whole and all(self._is_token(token) for _, token in pairs):
+            tokens = reply if self.form == "all" else [reply]
+            pairs = [reply] if self.form == "any" else list(zip(self.keys, tokens, strict=True))
+            if (self.form == "one" or isinstance(reply, list)) and all(self._is_token(token) for _, token in pairs):
                 return tuple(Grant(text(key), text(it) if self.family == "DSEM" else int(it)) for key, it in pairs)
         except (TypeError, ValueError):
             pass
@@ -200,9 +201,6 @@ class Request:
         return [f"{self.target.family}.{verb}", *count, *self.target.keys]
 
 
-_QUARANTINE = "dlock.restart-quarantine-ms"
-
-
 class Replicas(NamedTuple):
     """How many replicas must have a write before it counts, and how long it waits for them, in seconds.
 
@@ -215,30 +213,35 @@ class Replicas(NamedTuple):
 
     def requests(self) -> list[Command]:
         """What is sent over the connection of the write, behind it."""
-        if not self.wanted:
-            return []
-        sent: list[Command] = [["WAIT", self.wanted, milliseconds(self.seconds)], ["INFO", "dlock_keys"]]
-        return [*sent, ["CONFIG", "GET", _QUARANTINE]] if self.is_new else sent
+        return [["WAIT", self.wanted, milliseconds(self.seconds)], ["INFO", "dlock_keys"]] if self.wanted else []
 
-    def failure(self, replies: list[Any], seconds: float, lease: float) -> Optional[ServerError]:
+    def failure(self, replies: list[Any], seconds: float) -> Optional[ServerError]:
         """Why the write does not count, by the replies to ``requests()``; None if it does.
 
         A replica that came to the server since may have confirmed a grant of another primary, and WAIT may have counted
         it twice: so no quarantine may have begun in the ``seconds`` since the write was sent, and for a new grant none
-        may be in force. Raises Refused if the quarantine is shorter than the ``lease``.
+        may be in force.
         """
         if not self.wanted:
             return None
         if not (isinstance(replies[0], int) and replies[0] >= self.wanted):
             return ServerError("NOREPLICAS", f"{replies[0]} of {self.wanted} replicas have it")
-        info = text(replies[1])
-        left, age = (info.partition(f"dlock_quarantine_{field}_ms:")[2].split() for field in ("left", "age"))
-        if left[:1] != ["0"] and (self.is_new or not age or int(age[0]) < seconds * 1000):
-            return ServerError("QUARANTINE", f"{''.join(left[:1])} ms: a replica came to the server")
-        limit = fields(replies[2]).get(_QUARANTINE) if self.is_new and isinstance(replies[2], (list, dict)) else None
-        if limit is not None and int(limit) < lease * 1000:
-            raise Refused("ERR", f"a lease of {lease:g} s is longer than {_QUARANTINE} of the server, {text(limit)}")
+        told = quarantine(replies[1])
+        if told.get("left") != 0 and (self.is_new or told.get("age", -1) < seconds * 1000):
+            return ServerError("QUARANTINE", f"{told.get('left')} ms: a replica came to the server")
         return None
+
+
+def quarantine(info: Any) -> dict[str, int]:
+    """What the reply to INFO says of the quarantine of the server, in milliseconds: ``left``, ``age``, ``length``."""
+    return {name: int(ms) for name, ms in re.findall(r"dlock_quarantine_(\w+)_ms:(\d+)", text(info))}
+
+
+def require_quarantine(info: Any, lease: float) -> None:
+    """Raises Refused for a lease that outlives the quarantine of the server. One that does not tell is believed."""
+    length = quarantine(info).get("length", math.inf)
+    if length < lease * 1000:
+        raise Refused("ERR", f"a lease of {lease:g} s is above the server's dlock.restart-quarantine-ms {length}")
 
 
 @dataclass

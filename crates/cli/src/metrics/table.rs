@@ -47,7 +47,7 @@ const fn info(name: &'static str, help: &'static str) -> Family {
 }
 
 /// All metrics, in the order of the output.
-pub static FAMILIES: [Family; 39] = [
+pub static FAMILIES: [Family; 40] = [
     gauge("dlock_up", "1 if the server answered this scrape, 0 if it did not."),
     info("dlock_build", "The version of the dlock module."),
     info("dlock_server", "Software, version and role (primary or replica) of the server."),
@@ -59,6 +59,10 @@ pub static FAMILIES: [Family; 39] = [
     gauge("dlock_last_token", "The largest fencing token issued or received."),
     time("dlock_quarantine_left_seconds", "The remaining quarantine, without grants."),
     time("dlock_quarantine_age_seconds", "How long ago that quarantine began, or began again."),
+    time(
+        "dlock_quarantine_length_seconds",
+        "How long a quarantine lasts: dlock.restart-quarantine-ms.",
+    ),
     gauge("dlock_record_level", "The record level in force."),
     gauge(
         "dlock_records_refused",
@@ -119,7 +123,7 @@ const fn in_unit(info: &'static str, family: &'static str, unit: Unit) -> Field 
 }
 
 /// The numbers of INFO that are shown.
-pub static FIELDS: [Field; 38] = [
+pub static FIELDS: [Field; 39] = [
     field("held_locks", "dlock_held_locks"),
     field("leased_permits", "dlock_leased_permits"),
     field("keys_entered", "dlock_keys"),
@@ -128,6 +132,7 @@ pub static FIELDS: [Field; 38] = [
     field("last_token", "dlock_last_token"),
     in_unit("quarantine_left_ms", "dlock_quarantine_left_seconds", Unit::Millis),
     in_unit("quarantine_age_ms", "dlock_quarantine_age_seconds", Unit::Millis),
+    in_unit("quarantine_length_ms", "dlock_quarantine_length_seconds", Unit::Millis),
     field("record_level", "dlock_record_level"),
     field("records_refused", "dlock_records_refused"),
     field("records_damaged", "dlock_records_damaged"),

@@ -9,11 +9,11 @@ use dlock_wire::reply::quote;
 use redis::Value;
 use tokio::time::Instant;
 
-use crate::base::clock::{Moment, certain};
+use crate::base::clock::{Moment, certain, millis};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::hold_ref::HoldRef;
 use crate::base::options::Options;
-use crate::base::replicas::{Confirmed, Replicas};
+use crate::base::replicas::{Confirmed, Replicas, quarantine_ms};
 use crate::base::target::{Keys, Target};
 use crate::connection::exchange::Reply;
 use crate::hold::Hold;
@@ -123,7 +123,18 @@ impl PendingAcquire {
     /// Sends the request over the shared connection.
     pub(super) async fn send(&self, wait: WaitRequest, until: Instant) -> Result<Reply, Error> {
         let before = self.remains.swap(true, Ordering::Relaxed);
-        let reply = self.core.routes.exchange(self.key(), self.draft(wait), until).await;
+        let routes = &self.core.routes;
+        let mut reply = routes.exchange(self.key(), self.draft(wait), until).await;
+        // The replies of that connection are those to other requests.
+        while let Ok(found) = &reply
+            && !is_grant(&found.value)
+            && Instant::now() < until
+        {
+            if let Some(server) = routes.server_of(self.key()) {
+                server.link.report_broken(found.generation);
+            }
+            reply = routes.exchange(self.key(), self.draft(wait), until).await;
+        }
         let leaves_nothing = match &reply {
             Ok(reply) => {
                 matches!(wait, WaitRequest::Now) && !reply.repeated && reply.value == Value::Nil
@@ -178,6 +189,28 @@ impl PendingAcquire {
         Ok(Grant { granted: Asked { sent: reply.sent, lease }, is_confirmed: true, ..grant })
     }
 
+    /// An error for a lease that outlives the quarantine of the server: the belief in it could outlive a failover.
+    pub(super) async fn require_quarantine(&self) -> Result<(), Error> {
+        let (lease, safe) = (millis(self.terms.lease), &self.core.ctx.safe_lease_ms);
+        if lease <= safe.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut info = redis::cmd("INFO");
+        info.arg("dlock_keys");
+        let until = self.core.ctx.retry_until();
+        let info = self.core.routes.send(self.key(), &info, until).await?;
+        // A server that does not tell is believed.
+        let length = quarantine_ms(&info, "length")?.unwrap_or(u64::MAX);
+        safe.store(length, Ordering::Relaxed);
+        if lease <= length {
+            return Ok(());
+        }
+        let text = format!(
+            "a lease of {lease} ms is above the server's dlock.restart-quarantine-ms {length}"
+        );
+        Err(Error::invalid(text))
+    }
+
     /// Releases a grant that came before the quarantine of its server.
     pub(super) async fn in_quarantine(&self) -> Error {
         let text = "a replica came to the server, which grants nothing new for a while";
@@ -198,5 +231,14 @@ impl PendingAcquire {
         let reqid = self.reqid.clone();
         let tracked = self.core.registry.track(grant.hold, terms, grant.granted, reqid);
         Hold::new(self.core.clone(), tracked)
+    }
+}
+
+/// Whether it has tokens or permit ids, or is Null.
+pub(super) fn is_grant(reply: &Value) -> bool {
+    match reply {
+        Value::Int(token) => *token > 0,
+        Value::Array(items) => items.iter().all(is_grant),
+        reply => matches!(reply, Value::Nil | Value::BulkString(_)),
     }
 }

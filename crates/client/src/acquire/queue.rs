@@ -32,7 +32,11 @@ impl PendingAcquire {
                 Deadline::At(end) => end.max(Instant::now() + LEAVE_WITHIN),
                 _ => self.core.ctx.retry_until(),
             };
-            let reply = self.send(WaitRequest::Queue, until).await?;
+            let reply = match self.send(WaitRequest::Queue, until).await {
+                // An answer: the wait goes on.
+                Err(error) if error.is_passing_reply() && !deadline.is_over() => continue,
+                reply => reply?,
+            };
             let first = *first.get_or_insert(reply.first);
             if let Some(grant) = self.granted(reply.value, reply.sent)? {
                 return Ok(Some(grant));

@@ -7,7 +7,7 @@ use dlock_wire::request::{
 };
 use redis::{Cmd, Value};
 
-use super::pending::{Grant, PendingAcquire, WaitRequest};
+use super::pending::{Grant, PendingAcquire, WaitRequest, is_grant};
 use crate::base::clock::{Moment, millis};
 use crate::base::command::{Draft, command};
 use crate::base::error::Error;
@@ -74,6 +74,9 @@ impl PendingAcquire {
     /// The grant that the reply to a request says. None: nothing yet.
     pub(super) fn granted(&self, reply: Value, sent: Moment) -> Result<Option<Grant>, Error> {
         let owner = || self.owner.clone();
+        if !is_grant(&reply) {
+            return Err(Error::protocol(&reply));
+        }
         let hold = match (self.target, &self.keys) {
             (Target::All, Keys::Several(keys)) => {
                 let tokens: Option<Tokens> = read_or_null(reply)?;

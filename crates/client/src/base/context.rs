@@ -1,6 +1,7 @@
 //! What all parts of a client share: settings, the state of closing, channels, and the runtime.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -16,6 +17,8 @@ pub(crate) struct Context {
     pub(crate) channels: Channels,
     /// Where background work runs.
     pub(crate) runtime: Handle,
+    /// The longest lease that is known not to outlive the quarantine of the server.
+    pub(crate) safe_lease_ms: AtomicU64,
     /// Calls that block a dedicated connection.
     blocked: Arc<Count>,
 }
@@ -27,6 +30,7 @@ impl Context {
             gate: Arc::default(),
             channels: Channels::new(),
             runtime,
+            safe_lease_ms: AtomicU64::new(0),
             blocked: Arc::default(),
         }
     }

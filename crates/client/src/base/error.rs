@@ -274,6 +274,12 @@ impl Error {
         matches!(self.kind(), ErrorKind::Unavailable | ErrorKind::Closed | ErrorKind::Protocol)
     }
 
+    /// Whether a server answered so, and may answer otherwise later.
+    pub(crate) fn is_passing_reply(&self) -> bool {
+        let source = self.0.source.as_ref();
+        self.passes() && source.is_some_and(|error| error.code().is_some())
+    }
+
     /// A redirection, for a client that was told of one server.
     pub(crate) fn of_a_cluster(mut self) -> Self {
         self.0.kind = ErrorKind::Invalid;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlock_wire::permit::{self, PermitId};
 use dlock_wire::request::{MRenew, MultiOp, Op, Release, Renew, SemOp, SemRelease, SemRenew};
-use redis::Cmd;
+use redis::{Cmd, Value};
 
 use crate::base::clock::millis;
 use crate::base::command::command;
@@ -38,6 +38,15 @@ impl HoldRef {
                 command(Op::Multi(MultiOp::Renew(renew)))
             }
         }
+    }
+
+    /// The reply to the renewal of a part.
+    pub(crate) fn renewed(&self) -> Value {
+        let token = match self {
+            Self::Permit { .. } => 1,
+            part => part.token(),
+        };
+        Value::Int(token.try_into().unwrap_or(0))
     }
 
     /// Its locks, one by one: MRENEW and MRELEASE would not tell which of them are lost, and would also apply to what a

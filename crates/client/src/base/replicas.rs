@@ -110,11 +110,16 @@ pub(crate) struct Acknowledged {
 
 /// How long ago the quarantine of the server began, if it is in one.
 fn quarantine(info: &Value) -> Result<Option<Duration>, Error> {
-    let text: String = redis::from_redis_value_ref(info).map_err(|_| Error::protocol(info))?;
-    let field = |name| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-    let left: u64 = field("dlock_quarantine_left_ms:").ok_or_else(|| Error::protocol(info))?;
-    let age = field("dlock_quarantine_age_ms:").map_or(Duration::ZERO, Duration::from_millis);
+    let left = quarantine_ms(info, "left")?.ok_or_else(|| Error::protocol(info))?;
+    let age = quarantine_ms(info, "age")?.map_or(Duration::ZERO, Duration::from_millis);
     Ok((left > 0).then_some(age))
+}
+
+/// What the reply to INFO says of the quarantine of the server: `left`, `age`, or `length`, in milliseconds.
+pub(crate) fn quarantine_ms(info: &Value, what: &str) -> Result<Option<u64>, Error> {
+    let text: String = redis::from_redis_value_ref(info).map_err(|_| Error::protocol(info))?;
+    let name = format!("dlock_quarantine_{what}_ms:");
+    Ok(text.lines().find_map(|line| line.strip_prefix(&name)?.trim().parse().ok()))
 }
 
 /// Number of replicas in the reply to WAIT or WAITAOF.

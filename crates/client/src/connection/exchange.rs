@@ -131,6 +131,8 @@ impl Routes {
         let mut redirects = 0;
         // When the first copy was sent that may have been carried out.
         let mut first: Option<Moment> = None;
+        // The last answer: what is to be told if the time ends before the next one.
+        let mut answer: Option<Error> = None;
         loop {
             let repeated = first.is_some();
             if let Some(error) = self.ctx.gate.refusal() {
@@ -143,7 +145,10 @@ impl Routes {
                     let first = first.unwrap_or(sent);
                     return Ok(Reply { value, sent, first, generation, repeated });
                 }
-                Err(TryFailure::Final(error)) => return Err(error.repeated(repeated)),
+                Err(TryFailure::Final(error)) => {
+                    let error = answer.filter(|_| error.is_unanswered()).unwrap_or(error);
+                    return Err(error.repeated(repeated));
+                }
                 // Two servers that name each other are not asked in a circle.
                 Err(TryFailure::Elsewhere(_)) if redirects < 2 && Instant::now() < until => {
                     redirects += 1;
@@ -155,6 +160,9 @@ impl Routes {
                 }
                 Err(TryFailure::Passing(error) | TryFailure::Elsewhere(error)) => error,
             };
+            if error.is_passing_reply() {
+                answer = Some(error.clone());
+            }
             if Instant::now() + pauses.next() >= until {
                 return Err(error.repeated(first.is_some()));
             }

@@ -35,6 +35,8 @@ use crate::telemetry;
 
 /// Between two attempts to connect.
 const PAUSES: BackOff = BackOff::new(Duration::from_millis(5), Duration::from_millis(500));
+/// How long a connection to a replica lasts at least.
+const READ_ONLY: Duration = Duration::from_secs(1);
 /// How often a connection on which nothing else happens is asked whether it is still there.
 const HEARTBEAT: Duration = Duration::from_secs(3);
 /// Interval at which the client asks Sentinels for the primary. A primary that was replaced in order continues as if
@@ -181,10 +183,14 @@ impl Link {
         self.shared.report_broken(generation);
     }
 
-    /// The server behind that connection is a replica. Where another address may be the primary's by now, it is given
-    /// up; a server that has only this one is not connected to over and over.
+    /// The server behind that connection is a replica. Another address may be the primary's by now, or this one may lead
+    /// to another server. So it is given up; where no Sentinels tell of a new primary, not before `READ_ONLY`.
     pub(crate) fn report_read_only(&self, generation: u64) {
-        if self.shared.opener.is_named_by_sentinels() {
+        let is_old = match &*self.shared.state.borrow() {
+            State::Up(live) => live.opened.elapsed() > READ_ONLY,
+            State::Down(_) => false,
+        };
+        if self.shared.opener.is_named_by_sentinels() || is_old {
             self.shared.report_broken(generation);
         }
     }
@@ -263,7 +269,8 @@ impl Shared {
             self.may_work.store(true, Ordering::Relaxed);
         }
         let (pulse, confirmations) = (Pulse::new(sent), Arc::default());
-        let live = Live { connection, generation, dialer, pulse, shard, confirmations };
+        let opened = Instant::now();
+        let live = Live { connection, generation, opened, dialer, pulse, shard, confirmations };
         if let Some(shard) = &live.shard
             && let Some(channel) = shard.before()
         {

@@ -159,7 +159,7 @@ impl ClientBuilder {
     /// An acquire gets [`Replicas`](crate::ErrorKind::Replicas) if too few replicas have its grant within a sixth of
     /// the lease, at most one second; the grant is released. While replicas are missing, the client's requests wait
     /// for up to that time, and holds end with their leases. A release does not wait. Every client of a lock needs this
-    /// setting.
+    /// setting. A lease above the server's `dlock.restart-quarantine-ms` is [`Invalid`](crate::ErrorKind::Invalid).
     pub fn holds_through_failover(mut self, replicas: u32) -> Self {
         self.settings.replicas = Some(replicas);
         self

@@ -21,10 +21,10 @@ impl State {
         while cut.is_none()
             && let Some(len) = resp::frame_len(&bytes[end..])
         {
-            let frame = &bytes[end..end + len];
+            let mut frame = &bytes[end..end + len];
             let (passes, fault) = match way {
                 Way::ToServer => self.request(connection, frame),
-                Way::ToClient => self.reply(connection, frame),
+                Way::ToClient => self.reply(connection, &mut frame),
             };
             if self.seen.is_some() {
                 let (connection, frame) = (connection.number, frame.to_vec());
@@ -94,8 +94,8 @@ impl State {
         (true, None)
     }
 
-    /// Counts a reply; returns whether it passes, and how to cut the connection.
-    fn reply(&mut self, connection: &mut Connection, frame: &[u8]) -> (bool, Option<Cut>) {
+    /// Counts a reply, and replaces it; returns whether it passes, and how to cut the connection.
+    fn reply(&mut self, connection: &mut Connection, frame: &mut &[u8]) -> (bool, Option<Cut>) {
         let is_message = frame.get(1..).is_some_and(|frame| {
             frame.starts_with(b"3\r\n$7\r\nmessage\r\n")
                 || frame.starts_with(b"3\r\n$8\r\nsmessage\r\n")
@@ -117,6 +117,10 @@ impl State {
             Fault::HalfOpen => (false, Some(Cut::HalfOpen)),
             Fault::StallReply => {
                 connection.stalled[Way::ToClient as usize] = true;
+                (true, None)
+            }
+            Fault::Answer(reply) => {
+                *frame = reply;
                 (true, None)
             }
         }

@@ -13,6 +13,21 @@ use std::{
 };
 
 use super::{Connection, Cut, Lane, Parcel, Shared, State, Traffic, Way};
+use crate::wait::wait_until;
+
+/// A listener at this port of 127.0.0.1.
+#[track_caller]
+pub(super) fn listen(port: u16) -> TcpListener {
+    let mut listener = None;
+    // A listener that was closed stays open until the thread that polls it has noticed.
+    wait_until("the port to be free", || {
+        listener = TcpListener::bind(("127.0.0.1", port)).ok();
+        listener.is_some()
+    });
+    let listener = listener.expect("a listener");
+    listener.set_nonblocking(true).expect("a socket option");
+    listener
+}
 
 impl Shared {
     /// Runs the thread.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Value};
 use tokio::sync::Mutex;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::shard::{ChannelState, Shard};
 use crate::base::dialer::Dial;
@@ -38,6 +38,7 @@ pub(crate) struct Live {
     pub(super) connection: MultiplexedConnection,
     /// Which connection this is, from 1; later ones have larger numbers.
     pub(crate) generation: u64,
+    pub(crate) opened: Instant,
     /// What it was opened with, for dedicated connections to the same server.
     pub(crate) dialer: Arc<dyn Dial>,
     pub(crate) pulse: Arc<Pulse>,

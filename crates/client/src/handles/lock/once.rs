@@ -194,8 +194,12 @@ impl Lock {
             // Asked together: a hold that is seen here was in force after these calls began, so its end is the end of a
             // run that they waited for.
             let (seen, got) = tokio::join!(lock.holder(), lock.acquire_with(Deadline::Now));
+            let mut quarantine = Duration::ZERO;
             let guard = match got {
-                Err(error) if error.kind() == ErrorKind::Quarantine => None,
+                Err(error) if error.kind() == ErrorKind::Quarantine => {
+                    quarantine = error.time_left();
+                    None
+                }
                 got => got?,
             };
             let other = seen?.map(|holder| holder.token);
@@ -218,7 +222,10 @@ impl Lock {
                     Some(_) => pauses.reset(),
                 },
                 (None, None) if deadline.is_over() => return Ok(Turn::TimedOut),
-                (None, None) => pauses.pause().await,
+                (None, None) => {
+                    pauses.pause().await;
+                    tokio::time::sleep_until(deadline.within(quarantine)).await;
+                }
             }
         }
     }

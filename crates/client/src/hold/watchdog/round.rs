@@ -84,7 +84,7 @@ async fn run(core: Arc<Core>, server: Arc<Server>, holds: Vec<Hold>, limit: Dura
     }
     let sent = Moment::now();
     match timeout(limit, live.send_all(&batch.pipeline, batch.commands)).await {
-        Ok(Ok(replies)) => {
+        Ok(Ok(replies)) if batch.fits(&replies) => {
             live.pulse.answered(sent);
             let is_read_only = |reply: &Value| matches!(reply, Value::ServerError(error) if error.code() == "READONLY");
             if replies.iter().any(is_read_only) {
@@ -135,6 +135,15 @@ impl Batch {
         batch
     }
 
+    /// Whether these can be the replies to it, and are not those to other requests.
+    fn fits(&self, replies: &[Value]) -> bool {
+        let parts = self.holds.iter().flat_map(|sent| sent.hold.tracked.hold_ref.parts());
+        replies
+            .iter()
+            .zip(parts)
+            .all(|(reply, part)| *reply == part.renewed() || matches!(reply, Value::ServerError(_)))
+    }
+
     /// The same reply to all renewals.
     fn end_all(&self, reply: RenewalReply) {
         for sent in &self.holds {
@@ -142,7 +151,7 @@ impl Batch {
         }
     }
 
-    /// Notes the replies, and whether replicas have what they accepted. True: some did not help, ask again.
+    /// Notes the replies, and whether replicas have what they accepted. True: some did not help, ask again soon.
     fn settle(&self, replies: Vec<Value>, is_confirmed: bool) -> bool {
         let mut is_refused = false;
         let mut replies = replies.into_iter();
@@ -155,13 +164,14 @@ impl Batch {
 }
 
 impl SentHold {
-    /// What the server said about one hold. False: it did not help, ask again.
+    /// What the server said about one hold. False: it did not help, ask again before its next third.
     fn settle(&self, replies: Vec<Value>, is_confirmed: bool) -> bool {
         let errors =
             replies.into_iter().map(|reply| reply.extract_error().map_err(Error::from_redis).err());
         let errors = errors.zip(self.hold.tracked.hold_ref.keys());
         let errors: Vec<_> = errors.filter_map(|(error, key)| Some((error?, key))).collect();
         let is_accepted = errors.is_empty();
+        let passes = errors.iter().all(|(error, _)| error.passes());
         let (mut how, mut gone) = (Lost::Refused, Vec::new());
         for (error, key) in errors.into_iter().filter(|(error, _)| error.is_gone()) {
             how = error.gone();
@@ -178,7 +188,7 @@ impl SentHold {
             (false, _) => RenewalReply::Refused,
         };
         self.hold.end_renewal(self.asked, reply);
-        is_accepted
+        is_accepted || !passes
     }
 }
 
