@@ -218,12 +218,12 @@ class Client:
         return {name: int(value) for name, value in told} or text
 
     def confirmed(self, link, sent, lease, is_new):
-        """Whether enough replicas have what this connection wrote, and no quarantine began since it was sent."""
+        """Whether enough replicas have what this connection wrote. No quarantine began since it was sent, or ended."""
         count = self.call("WAIT", self.replicas, max(1, int(lease * 1000 / 6)), link=link)
         told = self.info(link)
         if not isinstance(count, int) or count < self.replicas or isinstance(told, Exception):
             return False
-        return told["left"] == 0 or not is_new and told["age"] > (now() - sent) * 1000
+        return told["age"] >= (now() - sent) * 1000 and not (is_new and told["left"] > 0)
 
     def repeat(self, words, limit):
         """Sends the request until its reply does not pass, or the time is over."""

@@ -100,7 +100,7 @@ export class RenewalBatch {
    */
   apply(replies: readonly Reply[], isGrant = false): ServerError | undefined {
     const confirmed = replies.slice(this.batch.commands.length);
-    const refusal = this.replicas.refusal(confirmed, isGrant ? undefined : this.#sent);
+    const refusal = this.replicas.refusal(confirmed, this.#sent, isGrant);
     const errors: ServerError[] = [];
     let next = 0;
     for (const [hold, lease] of this.#due) {

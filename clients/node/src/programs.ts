@@ -127,7 +127,7 @@ export async function acquire(
           confirmed.splice(0, Infinity, ...replies.slice(renewal.batch.commands.length));
           failure = renewal.apply(replies, true);
         } else {
-          failure = replicas.refusal(confirmed);
+          failure = replicas.refusal(confirmed, sent, true);
         }
         if (failure === undefined && state.reason() === undefined) return state;
         failure ??= new ServerError("", "the lease was over when its reply was read");

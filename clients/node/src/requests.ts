@@ -173,15 +173,15 @@ export class Replicas {
 
   /**
    * Why a write does not count, by the replies to `requests()`: too few replicas have it, or one came over since, which
-   * may have confirmed a write of another primary. `sent`: when a renewal was. A grant counts in no quarantine.
+   * may have confirmed a write of another primary. `sent`: when it was. A grant counts if there was no quarantine since.
    */
-  refusal([count, info]: readonly Reply[], sent = -Infinity): ServerError | undefined {
+  refusal([count, info]: readonly Reply[], sent: number, isGrant: boolean): ServerError | undefined {
     if (this.wanted === 0) return undefined;
     if (!(Number(count) >= this.wanted)) {
       return new ServerError("NOREPLICAS", `${count} of ${this.wanted} replicas have it`);
     }
     const left = quarantine(info, "left");
-    const isCalm = left === 0 || quarantine(info, "age") >= now() - sent;
+    const isCalm = quarantine(info, "age") >= now() - sent && !(isGrant && left > 0);
     return isCalm ? undefined : new ServerError("QUARANTINE", `${left} ms: a replica came over since`);
   }
 

@@ -14,7 +14,7 @@ PASSING = ["QUARANTINE", "UNBLOCKED", "MOVING", "OOM", "NOREPLICAS", "MISCONF", 
 LOST = Disconnected("no reply")
 
 
-def info(left=0, age=0, length=30_000):
+def info(left=0, age=60_000, length=30_000):
     """The reply to INFO."""
     fields = b"# dlock_keys\r\ndlock_quarantine_left_ms:%d\r\ndlock_quarantine_age_ms:%d\r\n" % (left, age)
     return fields + b"dlock_quarantine_length_ms:%d\r\n" % length

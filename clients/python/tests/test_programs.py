@@ -87,7 +87,7 @@ def test_a_renewal_counts_if_replicas_have_it(clock):
 
 
 @pytest.mark.parametrize(("left", "age", "counts"), [
-    (0, 0, True), (700, 5000, True), (700, 201, True), (700, 199, False), (29_999, 1, False)])
+    (0, 5000, True), (0, 199, False), (700, 5000, True), (700, 201, True), (700, 199, False), (29_999, 1, False)])
 def test_a_renewal_across_which_a_quarantine_began_does_not_count(clock, left, age, counts):
     """docs/failover.md, rule 5: WAIT counts connections, so a replica that came again may have counted twice."""
     state = hold(clock)
@@ -96,6 +96,16 @@ def test_a_renewal_across_which_a_quarantine_began_does_not_count(clock, left, a
     clock.now += 0.2
     renewal.apply([7, 2, info(left, age)])
     assert (state.until > until) == counts and state.reason() is None
+
+
+@pytest.mark.parametrize(("left", "age", "counts"), [
+    (0, 5000, True), (0, 201, True), (0, 199, False), (700, 5000, False)])
+def test_a_grant_counts_if_there_was_no_quarantine_since_it_was_asked_for(clock, left, age, counts):
+    """docs/failover.md, rule 4: a hold that was known in a quarantine may be older than it."""
+    renewal = RenewalBatch([hold(clock)], Replicas(1, 0.5, is_new=True))
+    clock.now += 0.2
+    failure = renewal.apply([7, 1, info(left, age)])
+    assert (failure is None) == counts and (counts or failure.code == "QUARANTINE")
 
 
 def test_the_confirmation_follows_the_lease_of_the_lock(clock):

@@ -219,15 +219,15 @@ class Replicas(NamedTuple):
         """Why the write does not count, by the replies to ``requests()``; None if it does.
 
         A replica that came to the server since may have confirmed a grant of another primary, and WAIT may have counted
-        it twice: so no quarantine may have begun in the ``seconds`` since the write was sent, and for a new grant none
-        may be in force.
+        it twice: so no quarantine may have begun in the ``seconds`` since the write was sent; for a new grant there may
+        have been none in that time.
         """
         if not self.wanted:
             return None
         if not (isinstance(replies[0], int) and replies[0] >= self.wanted):
             return ServerError("NOREPLICAS", f"{replies[0]} of {self.wanted} replicas have it")
         told = quarantine(replies[1])
-        if told.get("left") != 0 and (self.is_new or told.get("age", -1) < seconds * 1000):
+        if told.get("age", -1) < seconds * 1000 or (self.is_new and told.get("left") != 0):
             return ServerError("QUARANTINE", f"{told.get('left')} ms: a replica came to the server")
         return None
 

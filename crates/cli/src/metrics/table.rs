@@ -58,7 +58,7 @@ pub static FAMILIES: [Family; 40] = [
     gauge("dlock_requests_remembered", "Remembered ids of finished requests."),
     gauge("dlock_last_token", "The largest fencing token issued or received."),
     time("dlock_quarantine_left_seconds", "The remaining quarantine, without grants."),
-    time("dlock_quarantine_age_seconds", "How long ago that quarantine began, or began again."),
+    time("dlock_quarantine_age_seconds", "How long there has been that quarantine, or none."),
     time(
         "dlock_quarantine_length_seconds",
         "How long a quarantine lasts: dlock.restart-quarantine-ms.",

@@ -9,7 +9,7 @@ use crate::base::clock::Moment;
 use crate::base::command::Draft;
 use crate::base::deadline::Deadline;
 use crate::base::error::Error;
-use crate::base::replicas::{Confirmed, Replicas};
+use crate::base::replicas::Replicas;
 use crate::connection::dedicated::{BlockedCalls, LONG_BLOCK};
 
 impl PendingAcquire {
@@ -46,10 +46,11 @@ impl PendingAcquire {
             if let Some(mut grant) = self.granted(reply, sent)? {
                 if let Some(replicas) = replicas {
                     match replicas.check(confirmation) {
-                        Ok(Confirmed { quarantine: None }) => grant.is_confirmed = true,
-                        Ok(Confirmed { quarantine: Some(_) }) => {
+                        Ok(found) if found.quarantine.is_on => {
                             return Err(self.in_quarantine().await);
                         }
+                        // One that ended during the wait: a renewal is to be confirmed.
+                        Ok(found) => grant.is_confirmed = found.grants(sent),
                         Err(error) => return Err(self.unconfirmed(error).await),
                     }
                 }

@@ -13,7 +13,7 @@ use crate::base::clock::{Moment, certain, millis};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::hold_ref::HoldRef;
 use crate::base::options::Options;
-use crate::base::replicas::{Confirmed, Replicas, quarantine_ms};
+use crate::base::replicas::{Replicas, quarantine_ms};
 use crate::base::target::{Keys, Target};
 use crate::connection::exchange::Reply;
 use crate::hold::Hold;
@@ -178,8 +178,8 @@ impl PendingAcquire {
         };
         if let Some(replicas) = self.replicas() {
             match routes.confirm(self.key(), reply.generation, replicas).await {
-                Ok(Confirmed { quarantine: None }) => {}
-                Ok(Confirmed { quarantine: Some(_) }) => return Err(self.in_quarantine().await),
+                Ok(found) if found.grants(reply.sent) => {}
+                Ok(_) => return Err(self.in_quarantine().await),
                 Err(error) if error.kind() == ErrorKind::Unavailable => {
                     return Err(self.unconfirmed(Error::spent()).await);
                 }

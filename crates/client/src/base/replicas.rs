@@ -27,15 +27,29 @@ pub(crate) struct Replicas {
 /// The write is on enough replicas.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Confirmed {
-    /// How long ago the quarantine of the server began, if it is in one.
-    pub(crate) quarantine: Option<Duration>,
+    pub(crate) quarantine: Quarantine,
+}
+
+/// What a server says of its quarantine. The default confirms nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Quarantine {
+    /// It is in one.
+    pub(crate) is_on: bool,
+    /// How long that has been so.
+    age: Duration,
 }
 
 impl Confirmed {
     /// Whether this confirms a renewal that was sent then. Not if a replica came online since: WAIT may have counted it
     /// on its old connection and on its new one.
     pub(crate) fn covers(self, sent: Moment) -> bool {
-        self.quarantine.is_none_or(|age| age >= Moment::now().since(sent))
+        self.quarantine.age >= Moment::now().since(sent)
+    }
+
+    /// Whether this confirms a grant that was asked for then: there was no quarantine in all that time. What the server
+    /// answered in one may be older than it, and what confirmed it may have gone to another server since.
+    pub(crate) fn grants(self, sent: Moment) -> bool {
+        !self.quarantine.is_on && self.covers(sent)
     }
 }
 
@@ -85,7 +99,7 @@ impl Replicas {
         let info = replies.next().transpose()?;
         let quarantine = match info {
             Some(info) if self.checks_quarantine => quarantine(&info)?,
-            _ => None,
+            _ => Quarantine::NONE,
         };
         Ok(Acknowledged { replicas, quarantine })
     }
@@ -105,14 +119,17 @@ impl Replicas {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Acknowledged {
     replicas: u32,
-    quarantine: Option<Duration>,
+    quarantine: Quarantine,
 }
 
-/// How long ago the quarantine of the server began, if it is in one.
-fn quarantine(info: &Value) -> Result<Option<Duration>, Error> {
-    let left = quarantine_ms(info, "left")?.ok_or_else(|| Error::protocol(info))?;
-    let age = quarantine_ms(info, "age")?.map_or(Duration::ZERO, Duration::from_millis);
-    Ok((left > 0).then_some(age))
+impl Quarantine {
+    /// There was never one, or nobody asked.
+    const NONE: Self = Self { is_on: false, age: Duration::MAX };
+}
+
+fn quarantine(info: &Value) -> Result<Quarantine, Error> {
+    let field = |name| quarantine_ms(info, name)?.ok_or_else(|| Error::protocol(info));
+    Ok(Quarantine { is_on: field("left")? > 0, age: Duration::from_millis(field("age")?) })
 }
 
 /// What the reply to INFO says of the quarantine of the server: `left`, `age`, or `length`, in milliseconds.
@@ -139,15 +156,23 @@ fn acknowledged(reply: &Value) -> u32 {
 mod tests {
     use super::*;
 
-    /// WAIT may have counted a replica twice that came online since.
+    /// WAIT may have counted a replica twice that came online since. And a grant counts if there was no quarantine since.
     #[test]
-    fn a_renewal_across_which_a_quarantine_began_is_not_covered() {
+    fn what_a_quarantine_began_or_ended_across_does_not_count() {
         let sent = Moment::from_nanos(Moment::now().nanos() - 1_000_000_000);
-        for (left, age, is_covered) in [(0, 0, true), (900, 100, false), (3_000, 60_000, true)] {
+        let cases = [
+            (0, 60_000, true, true),
+            (0, 100, false, false),
+            (900, 100, false, false),
+            (3_000, 60_000, true, false),
+        ];
+        for (left, age, is_covered, is_grant) in cases {
             let text =
                 format!("dlock_quarantine_left_ms:{left}\r\ndlock_quarantine_age_ms:{age}\r\n");
             let quarantine = quarantine(&Value::BulkString(text.into_bytes())).unwrap();
-            assert_eq!(Confirmed { quarantine }.covers(sent), is_covered, "{left} {age}");
+            let confirmed = Confirmed { quarantine };
+            assert_eq!(confirmed.covers(sent), is_covered, "{left} {age}");
+            assert_eq!(confirmed.grants(sent), is_grant, "{left} {age}");
         }
         assert!(quarantine(&Value::BulkString(b"dlock_version:1".to_vec())).is_err());
     }

@@ -51,8 +51,10 @@ pub struct Regime {
     gate: Gate,
     clock: LeaseClock,
     service: Service,
-    /// A quarantine whose end is not processed yet: when it began, or began again, and its end.
-    quarantine: Option<(Instant, Instant)>,
+    /// The end of a quarantine, until that is processed.
+    quarantine: Option<Instant>,
+    /// When a quarantine last began, began again or ended, or the service as a primary began.
+    since: Instant,
     /// What this server could not read. No change of role ends it.
     pub divergence: Divergence,
     /// Number of promotions: an index entry of an older epoch gets its lease in full, from the start of this one.
@@ -70,6 +72,7 @@ impl Default for Regime {
             clock: LeaseClock::default(),
             service: Service::Begun,
             quarantine: None,
+            since: Instant(0),
             divergence: Divergence::default(),
             epoch: 0,
             epoch_began: LeaseInstant(0),
@@ -156,28 +159,30 @@ impl Regime {
     /// This server begins to serve as a primary at `mono`, with a quarantine of `quarantine_ms`.
     pub fn begin_service(&mut self, mono: Instant, quarantine_ms: Millis) {
         self.service = Service::Unasked { quarantine_ms };
+        self.since = mono;
         self.begin_quarantine(mono, quarantine_ms);
     }
 
     /// On a primary: no grants from `mono` on for at least this time. A longer one that runs is not shortened.
     pub fn begin_quarantine(&mut self, mono: Instant, ms: Millis) {
         if ms > 0 && self.is_primary() {
-            let until = self.quarantine.map_or(mono, |(_, until)| until).max(mono + ms);
-            self.quarantine = Some((mono, until));
+            self.quarantine = self.quarantine.max(Some(mono + ms));
+            self.since = mono;
         }
     }
 
-    /// How long ago the quarantine began that lasts at `mono`, or began again, in milliseconds; 0 if there is none.
+    /// How long it has been so at `mono` that there is a quarantine, or none, in milliseconds. One that begins again
+    /// counts from then.
     pub fn quarantine_age(&self, mono: Instant) -> Millis {
-        let running = self.quarantine.filter(|_| self.quarantine_left(mono) > 0);
-        running.map_or(0, |(since, _)| mono - since)
+        let is_running = self.quarantine_left(mono) > 0;
+        mono - self.quarantine.filter(|_| !is_running).unwrap_or(self.since)
     }
 
     /// How long the quarantine lasts from `mono` on, in milliseconds; 0 if there is none.
     pub fn quarantine_left(&self, mono: Instant) -> Millis {
         match self.service {
             Service::Refused { quarantine_ms } => quarantine_ms,
-            _ => self.quarantine.map_or(0, |(_, until)| until - mono),
+            _ => self.quarantine.map_or(0, |until| until - mono),
         }
     }
 
@@ -185,13 +190,17 @@ impl Regime {
     pub fn quarantine_end(&self) -> Option<Instant> {
         // While writes are refused, it is not known.
         let is_known = !matches!(self.service, Service::Refused { .. });
-        self.quarantine.filter(|_| is_known).map(|(_, until)| until)
+        self.quarantine.filter(|_| is_known)
     }
 
     /// Whether a quarantine has ended, once.
     pub fn end_quarantine(&mut self, mono: Instant) -> bool {
-        !matches!(self.service, Service::Refused { .. })
-            && self.quarantine.take_if(|(_, until)| *until <= mono).is_some()
+        if matches!(self.service, Service::Refused { .. }) {
+            return false;
+        }
+        let ended = self.quarantine.take_if(|until| *until <= mono);
+        self.since = ended.unwrap_or(self.since);
+        ended.is_some()
     }
 
     /// This server follows from now on; `false` if it did already.
