@@ -58,6 +58,8 @@ enum Kind {
     HalfOpen,
     /// The replies of this connection are late.
     Stall,
+    /// They are late, and then requests vanish for longer than a lease.
+    StallThenHole,
     CutAll,
     /// Requests vanish.
     Hole,
@@ -70,11 +72,12 @@ enum Kind {
     KillClient,
 }
 
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 13] = [
     Kind::LoseReply,
     Kind::LoseRequest,
     Kind::HalfOpen,
     Kind::Stall,
+    Kind::StallThenHole,
     Kind::CutAll,
     Kind::Hole,
     Kind::Mute,
@@ -98,8 +101,9 @@ pub struct Partition {
     pub command: Vec<String>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Tally {
+    begin: Instant,
     turns: AtomicUsize,
     grants: AtomicUsize,
     findings: AtomicUsize,
@@ -108,7 +112,8 @@ struct Tally {
 
 /// Runs it until the first finding, and prints what was found; true if that is nothing.
 pub fn partition(plan: &Partition, binary: &Binary) -> bool {
-    let (tally, begin) = (Tally::default(), Instant::now());
+    let [turns, grants, findings] = Default::default();
+    let tally = Tally { begin: Instant::now(), turns, grants, findings, words: Mutex::default() };
     let is_complete = thread::scope(|scope| {
         let (plan, tally) = (plan, &tally);
         let run = |n| scope.spawn(move || Session::start(plan, tally, binary, n).run());
@@ -116,9 +121,10 @@ pub fn partition(plan: &Partition, binary: &Binary) -> bool {
         // Not `all`: each thread is waited for.
         sessions.into_iter().fold(true, |is_fine, session| session.join().is_ok() && is_fine)
     });
-    let (turns, grants) = (tally.turns.into_inner(), tally.grants.into_inner());
-    let (findings, seconds) = (tally.findings.into_inner(), begin.elapsed().as_secs());
     println!("{:?}", lock(&tally.words));
+    let [turns, grants, findings] =
+        [tally.turns, tally.grants, tally.findings].map(AtomicUsize::into_inner);
+    let seconds = tally.begin.elapsed().as_secs();
     println!(
         "{turns} turns, {grants} grants, {findings} findings, seed {}, {seconds} s",
         plan.seed
@@ -168,6 +174,9 @@ impl<'a> Session<'a> {
                     scope.spawn(move || client.round());
                 }
             });
+            if self.has_found() {
+                return;
+            }
             let (server, end) = (lock(&self.server), Instant::now() + LEAK);
             let left = || {
                 let info = server.info("dlock");
@@ -190,7 +199,11 @@ impl<'a> Session<'a> {
 
     fn is_over(&self) -> bool {
         let turns = self.tally.turns.load(Ordering::SeqCst);
-        turns >= self.plan.turns || self.tally.findings.load(Ordering::SeqCst) > 0
+        turns >= self.plan.turns || self.has_found()
+    }
+
+    fn has_found(&self) -> bool {
+        self.tally.findings.load(Ordering::SeqCst) > 0
     }
 
     fn note(&self, text: String) {
@@ -219,7 +232,8 @@ impl<'a> Session<'a> {
         for (at, line) in lines {
             println!("  {:7.3} {line}", (at - from).as_secs_f64());
         }
-        println!("FOUND in session {} of seed {}: {what}", self.n, self.plan.seed);
+        let (n, seed, after) = (self.n, self.plan.seed, self.tally.begin.elapsed().as_secs());
+        println!("FOUND after {after} s, in session {n} of seed {seed}: {what}");
     }
 
     /// Adds the belief in some keys of which each admits `limit` parties.
@@ -441,7 +455,7 @@ impl<'a> Client<'a> {
             if !goes_on && fault.is_none() && is_idle && self.is_open {
                 break;
             }
-            if self.session.tally.findings.load(Ordering::SeqCst) > 0 {
+            if self.session.has_found() {
                 break;
             }
         }
@@ -581,6 +595,12 @@ impl<'a> Client<'a> {
                 self.turns += 1;
                 None
             }
+            Some(Turn::Struck(until, _)) if now >= until && self.kind == Kind::StallThenHole => {
+                proxy.heal();
+                proxy.stall(Way::ToServer);
+                self.kind = Kind::Hole;
+                Some(Turn::Struck(now + Duration::from_millis(self.lease * 3 / 2), None))
+            }
             Some(Turn::Struck(until, server)) if now >= until => {
                 self.end(server);
                 self.turns += 1;
@@ -601,11 +621,11 @@ impl<'a> Client<'a> {
             Ok(server) => Some(server),
             Err(TryLockError::Poisoned(_)) => panic!("the server has failed"),
         };
-        let most = if self.dice.one_in(4) { 2_500 } else { 500 };
+        let most = if self.dice.one_in(4) { self.lease * 3 / 2 } else { 400 };
         let mut lasts = self.dice.millis(most);
         match (self.kind, &mut server) {
             (Kind::LoseReply | Kind::LoseRequest | Kind::HalfOpen, _) => lasts = Duration::ZERO,
-            (Kind::Stall, _) => {}
+            (Kind::Stall | Kind::StallThenHole, _) => {}
             (Kind::CutAll, _) => proxy.cut(Cut::Fin),
             (Kind::Hole, _) => proxy.stall(Way::ToServer),
             // If others have the server.
