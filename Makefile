@@ -134,7 +134,7 @@ chaos: test-deps ## Run random commands and faults, with checks after each burst
 ledger: test-deps ## Judge what users of the Rust client believed during faults (TURNS=20000 SEED= WORLD=proxy,failover KIND=)
 	TURNS=$(or $(TURNS),20000) $(CARGO) test --package dlock --test ledger
 
-failover: test-deps ## Judge what clients believed in failovers, as root (SECONDS=600 SEED= WORLD=cluster,quorum PROFILE=holds,default REPLICAS= SETUPS=4 FAULT=)
+failover: test-deps ## Judge what clients believed in failovers, as root (SECONDS=600 SEED= WORLD=cluster,quorum,duel PROFILE=holds,default REPLICAS= SETUPS=4 FAULT=)
 	@scripts/deps failover
 	SECONDS=$(or $(SECONDS),600) $(CARGO) test --package dlock --test failover
 

@@ -32,10 +32,11 @@ const ROUND: usize = 24;
 const REQUESTS: usize = 30;
 const TICK: Duration = Duration::from_millis(4);
 const CHECK: Duration = Duration::from_millis(15);
-/// A call that takes longer hangs.
+/// A call that takes longer hangs. Times in which the harness itself does not run do not count.
 const HANGS: Duration = Duration::from_secs(30);
-/// Nothing is held, and nobody waits, so long after all have ended: dead places of a fair lock take time.
-const LEAK: Duration = Duration::from_secs(10);
+const RUNS: Duration = Duration::from_millis(50);
+/// Nothing is held, and nobody waits, after so many looks once all have ended: dead places of a fair lock take time.
+const LOOKS: usize = 800;
 
 /// What tasks ask for: the mode, the keys, and how many parties may have a key at once.
 const WANTED: [(&str, &str, usize); 8] = [
@@ -177,22 +178,17 @@ impl<'a> Session<'a> {
             if self.has_found() {
                 return;
             }
-            let (server, end) = (lock(&self.server), Instant::now() + LEAK);
+            let (server, ended) = (lock(&self.server), Instant::now());
             let left = || {
                 let info = server.info("dlock");
                 let fields = ["held_locks", "leased_permits", "waiters_blocked", "waiters_queued"];
                 let left = fields.map(|field| info.get(field).cloned().unwrap_or_default());
                 left.iter().any(|number| number != "0").then_some(left)
             };
-            while let Some(left) = left() {
-                if Instant::now() > end {
-                    self.find(
-                        end - LEAK,
-                        &format!("held, permits, blocked, queued at the end: {left:?}"),
-                    );
-                    break;
-                }
-                thread::sleep(CHECK);
+            let mut looks = (0..LOOKS).map(|_| left()).take_while(Option::is_some);
+            looks.by_ref().take(LOOKS - 1).for_each(|_| thread::sleep(CHECK));
+            if let Some(left) = looks.next().flatten() {
+                self.find(ended, &format!("held, permits, blocked, queued at the end: {left:?}"));
             }
         }
     }
@@ -277,8 +273,9 @@ struct Task {
     wanted: (&'static str, &'static str, usize),
     party: String,
     state: State,
-    /// Since when it is in this state.
+    /// Since when it is in this state, and when that is too long.
     since: Instant,
+    hangs: Instant,
     /// When the next thing is to be done.
     until: Instant,
     /// The belief: of the last yes.
@@ -299,6 +296,7 @@ impl Task {
             party,
             state,
             since: now,
+            hangs: now,
             until: now,
             begin: now,
             yes: now,
@@ -309,6 +307,7 @@ impl Task {
 
     fn turn(&mut self, state: State, until: Instant) {
         (self.state, self.since, self.until) = (state, Instant::now(), until);
+        self.hangs = self.since + HANGS;
     }
 
     /// Ends the belief.
@@ -395,8 +394,10 @@ struct Client<'a> {
     n: usize,
     process: Option<Process>,
     is_open: bool,
-    /// Since when it opens.
-    opening: Instant,
+    /// When that takes too long.
+    opens: Instant,
+    /// When it was at work.
+    worked: Instant,
     /// Numbers of clients and tasks.
     serial: usize,
     serial_of_tasks: usize,
@@ -414,7 +415,7 @@ impl<'a> Client<'a> {
         let dice = Dice::part(session.plan.seed, part as u64);
         let process = Some(Process::start(&session.plan.command));
         let tasks = (0..TASKS).map(|_| Task::new(Instant::now())).collect();
-        let (is_open, opening, lease) = (false, Instant::now(), 0);
+        let (is_open, opens, worked, lease) = (false, Instant::now(), Instant::now(), 0);
         let (serial, serial_of_tasks) = (0, 0);
         // The sessions together walk through all requests.
         let (turns, kind) = (part * 101, KINDS[0]);
@@ -423,7 +424,8 @@ impl<'a> Client<'a> {
             n,
             process,
             is_open,
-            opening,
+            opens,
+            worked,
             serial,
             serial_of_tasks,
             tasks,
@@ -473,7 +475,7 @@ impl<'a> Client<'a> {
 
     fn open(&mut self) {
         self.serial += 1;
-        (self.is_open, self.opening) = (false, Instant::now());
+        (self.is_open, self.opens) = (false, Instant::now() + HANGS);
         let (name, url, lease) = (self.name(), self.proxy().url(), self.lease);
         let queue = self.dice.pick(&[500, 2000]);
         self.tell(&format!(
@@ -519,11 +521,13 @@ impl<'a> Client<'a> {
 
     fn work(&mut self, goes_on: bool) {
         let (session, now) = (self.session, Instant::now());
+        let late = (now - self.worked).saturating_sub(RUNS);
+        self.worked = now;
         let client = self.name();
         let Some(process) = &mut self.process else { return };
         for task in &mut self.tasks {
             let dice = &mut self.dice;
-            let hangs = task.asked.unwrap_or(task.since) + HANGS < now;
+            task.hangs += late;
             match task.state {
                 State::Idle if goes_on && self.is_open && now >= task.until => {
                     self.serial_of_tasks += 1;
@@ -554,18 +558,20 @@ impl<'a> Client<'a> {
                     process.tell(&format!("release {}", task.name));
                 }
                 State::Held if task.asked.is_none() && now > task.yes + CHECK => {
-                    task.asked = Some(now);
+                    (task.asked, task.hangs) = (Some(now), now + HANGS);
                     process.tell(&format!("check {}", task.name));
                 }
-                State::Asked | State::Releasing | State::Held if hangs => {
+                State::Held if task.asked.is_none() => {}
+                State::Asked | State::Releasing | State::Held if now > task.hangs => {
                     let (name, state) = (&task.name, task.state);
                     session.find(task.since, &format!("{name} hangs: {state:?} {:?}", task.wanted));
                 }
                 _ => {}
             }
         }
-        if !self.is_open && self.opening + HANGS < now {
-            session.find(self.opening, &format!("{client} does not open"));
+        self.opens += late;
+        if !self.is_open && now > self.opens {
+            session.find(now - HANGS, &format!("{client} does not open"));
         }
     }
 
