@@ -102,7 +102,9 @@ test-deps:
 module: test-deps
 	$(CARGO) build --package dlock --lib
 
-asan book bridge contrib-check dist-check features fencing links msrv nightly walks:
+partition: module ## Lose the reply of each request of all clients in turn: nobody believes in two owners (TURNS=5000 SEED=)
+
+asan book bridge contrib-check dist-check features fencing links msrv nightly partition walks:
 	@scripts/$@
 
 ##@ At night (CONTRIBUTING.md says what each can find)

@@ -197,6 +197,11 @@ impl Nemesis {
         let replica = 2 + self.dice.index(self.sides.len() - 2);
         let (old, new) = (self.sides[replica], 1 - self.sides[replica]);
         self.sides[replica] = new;
+        // The primary that it leaves counts a replica that went silently, and may count it twice when it is back.
+        self.net.heal();
+        if self.dice.one_in(2) {
+            self.net.cut(&[Node::Server(replica)], &[Node::Server(old)]);
+        }
         self.group.follow(&self.net, replica, new);
         if self.dice.one_in(16) {
             self.group.follow(&self.net, old, new);

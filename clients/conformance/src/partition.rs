@@ -26,7 +26,7 @@ use self::client::Client;
 const CLIENTS: usize = 3;
 /// Between two looks for what is held, and how many after all have ended: dead places of a fair lock take time.
 const PAUSE: Duration = Duration::from_millis(15);
-const LOOKS: usize = 800;
+const LOOKS: usize = 4_000;
 
 /// A moment since the start.
 type At = Duration;
@@ -129,7 +129,7 @@ impl<'a> Session<'a> {
                 left.iter().any(|number| number != "0").then_some(left)
             };
             let mut looks = (0..LOOKS).map(|_| left()).take_while(Option::is_some);
-            looks.by_ref().take(LOOKS - 1).for_each(|_| thread::sleep(PAUSE));
+            looks.by_ref().take(LOOKS - 1).for_each(|_| thread::park_timeout(PAUSE));
             if let Some(left) = looks.next().flatten() {
                 self.find(ended, &format!("held, permits, blocked, queued at the end: {left:?}"));
             }

@@ -25,7 +25,7 @@ const ROUND: usize = 24;
 const TICK: Duration = Duration::from_millis(4);
 const CHECK: Duration = Duration::from_millis(15);
 /// A call that takes longer hangs. Times in which the harness itself does not run do not count.
-const HANGS: Duration = Duration::from_secs(30);
+const HANGS: Duration = Duration::from_mins(2);
 const RUNS: Duration = Duration::from_millis(50);
 
 /// What tasks ask for: the mode, the keys, and how many parties may have a key at once.
@@ -225,7 +225,7 @@ impl<'a> Client<'a> {
 
     fn listen(&mut self) {
         let Some(process) = &self.process else {
-            thread::sleep(TICK);
+            thread::park_timeout(TICK);
             return;
         };
         let mut heard = Vec::new();
@@ -234,7 +234,7 @@ impl<'a> Client<'a> {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 self.session.find(self.session.now(), "a driver has ended");
-                thread::sleep(TICK);
+                thread::park_timeout(TICK);
             }
         }
         heard.extend(process.said.try_iter());

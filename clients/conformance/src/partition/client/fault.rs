@@ -78,7 +78,7 @@ impl<'a> Client<'a> {
                 Some(Turn::Armed(proxy.on(1, fault, is_chosen), now))
             }
             Some(Turn::Armed(trigger, _)) if trigger.fired() > 0 => Some(self.begin()),
-            // The request has no reply (a SUBSCRIBE), or there are not so many.
+            // The request has no reply (a SUBSCRIBE), or there are too few.
             Some(Turn::Armed(_, since)) if now > since + Duration::from_secs(3) => {
                 proxy.heal();
                 self.turns += 1;
