@@ -30,7 +30,8 @@ pub enum World {
     Cluster,
     /// The servers of a quorum lock. They do not know each other.
     Quorum,
-    /// This number of servers, without judges: two primaries, and replicas that change sides. A client knows one primary.
+    /// This number of servers, without judges: two primaries, and replicas that change sides. A client knows one
+    /// primary.
     Duel(usize),
 }
 

@@ -3,8 +3,8 @@
 //! since the turn before; all faults meet request 1, then all meet request 2, and so on.
 //!
 //! All times are of one monotonic clock, each on the side that favours the client: a belief begins when the harness has
-//! heard `granted`, and ends before it asked the `check` that was answered with `held`, or the release that was answered
-//! with `released`.
+//! heard `granted`, and ends before it asked the `check` that was answered with `held`, or the release that was
+//! answered with `released`.
 
 mod client;
 
