@@ -174,9 +174,18 @@ impl Nemesis {
         let clients = (0..CLIENTS).map(|n| Process::start(&net, n, &args(n), folder)).collect();
         let episodes = new_file(folder, "episodes.log");
         let dice = Dice::new(seed);
-        let (primaries, step, sides) = (Vec::new(), plan.step_ms, vec![0; plan.world.servers()]);
-        let mut nemesis =
-            Nemesis { clients, group, net, dice, episodes, stop, primaries, step, sides };
+        let (primaries, sides) = (Vec::new(), vec![0; plan.world.servers()]);
+        let mut nemesis = Nemesis {
+            clients,
+            group,
+            net,
+            dice,
+            episodes,
+            stop,
+            primaries,
+            step: plan.step_ms,
+            sides,
+        };
         if let World::Duel(servers) = plan.world {
             super::wait_for("all replicas", || {
                 let info = nemesis.group.servers[0].ask("INFO replication").unwrap_or_default();
