@@ -102,7 +102,9 @@ test-deps:
 module: test-deps
 	$(CARGO) build --package dlock --lib
 
-asan book bridge contrib-check dist-check features fencing links msrv nightly walks:
+partition: module ## Lose the reply of each request of all clients in turn: nobody believes in two owners (TURNS=5000 SEED=)
+
+asan book bridge contrib-check dist-check features fencing links msrv nightly partition walks:
 	@scripts/$@
 
 ##@ At night (CONTRIBUTING.md says what each can find)
@@ -134,7 +136,7 @@ chaos: test-deps ## Run random commands and faults, with checks after each burst
 ledger: test-deps ## Judge what users of the Rust client believed during faults (TURNS=20000 SEED= WORLD=proxy,failover KIND=)
 	TURNS=$(or $(TURNS),20000) $(CARGO) test --package dlock --test ledger
 
-failover: test-deps ## Judge what clients believed in failovers, as root (SECONDS=600 SEED= WORLD=cluster,quorum PROFILE=holds,default REPLICAS= SETUPS=4 FAULT=)
+failover: test-deps ## Judge what clients believed in failovers, as root (SECONDS=600 SEED= WORLD=cluster,quorum,duel PROFILE=holds,default REPLICAS= SETUPS=4 FAULT=)
 	@scripts/deps failover
 	SECONDS=$(or $(SECONDS),600) $(CARGO) test --package dlock --test failover
 

@@ -132,7 +132,7 @@ impl Group {
         let primaries = match self.world {
             World::Sentinel => vec![self.named()?],
             World::Cluster => self.agreed()?,
-            World::Quorum => vec![0],
+            World::Quorum | World::Duel(_) => vec![0],
         };
         let leads = |&primary: &usize| {
             self.servers[primary].ask("INFO replication").is_some_and(|info| {
@@ -201,8 +201,8 @@ impl Group {
     }
 }
 
-/// The URL for clients. Those of a quorum lock have one URL for each server, separated by spaces.
-pub fn url(net: &Net, world: World) -> String {
+/// The URL for a client. Those of a quorum lock have one URL for each server, separated by spaces.
+pub fn url(net: &Net, world: World, client: usize) -> String {
     let servers =
         (0..world.servers()).map(|n| format!("{}:{SERVER_PORT}", net.address(Node::Server(n))));
     let servers: Vec<_> = servers.collect();
@@ -214,6 +214,7 @@ pub fn url(net: &Net, world: World) -> String {
         }
         World::Cluster => format!("redis-cluster://{}", servers.join(",")),
         World::Quorum => format!("redis://{}", servers.join(" redis://")),
+        World::Duel(_) => format!("redis://{}", servers[client % 2]),
     }
 }
 
@@ -250,7 +251,9 @@ fn server_settings(net: &Net, plan: &Plan, setup: usize, node: Node) -> String {
     let keeps_data = setup.is_multiple_of(2) || plan.replicas as usize == HOSTS - 1;
     let appendonly = if keeps_data { "yes" } else { "no" };
     let role = match plan.world {
-        World::Sentinel if node != Node::Server(0) => format!("replicaof {primary} {SERVER_PORT}"),
+        World::Sentinel | World::Duel(_) if node != Node::Server(0) => {
+            format!("replicaof {primary} {SERVER_PORT}")
+        }
         World::Cluster => format!("{CLUSTER}cluster-announce-ip {}", net.address(node)),
         _ => String::new(),
     };

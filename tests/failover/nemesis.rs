@@ -76,13 +76,17 @@ kinds! {
     /// Slots of a cluster move, one after the other.
     MoveSlots,
     /// Moves of slots stay where they are until the fault ends.
-    LeaveSlots
+    LeaveSlots,
+    /// A replica of one primary of a duel goes over to the other.
+    Swap
 }
 
 impl Kind {
     /// Whether a set-up has what the fault is about.
     pub fn is_of(self, world: World) -> bool {
         match self {
+            Kind::Swap => matches!(world, World::Duel(_)),
+            _ if matches!(world, World::Duel(_)) => false,
             Kind::MoveSlots | Kind::LeaveSlots => world == World::Cluster,
             Kind::CutJudges
             | Kind::CutPairFromJudges
@@ -151,6 +155,8 @@ pub struct Nemesis {
     primaries: Vec<usize>,
     /// How far a wall clock may jump, in milliseconds.
     step: u64,
+    /// The primary of each server of a duel: 0 or 1.
+    sides: Vec<usize>,
 }
 
 impl Nemesis {
@@ -161,22 +167,78 @@ impl Nemesis {
         let stop = folder.join("stop");
         let seed = plan.seed.wrapping_mul(1_000).wrapping_add(n as u64);
         let args = |client: usize| {
-            let url = format!("{}{}", group::url(&net, plan.world), plan.url_parameters);
+            let url = format!("{}{}", group::url(&net, plan.world, client), plan.url_parameters);
             let seed = seed.wrapping_mul(10).wrapping_add(client as u64).to_string();
             [url, seed, plan.replicas_of_grants.to_string(), stop.display().to_string()]
         };
         let clients = (0..CLIENTS).map(|n| Process::start(&net, n, &args(n), folder)).collect();
         let episodes = new_file(folder, "episodes.log");
         let dice = Dice::new(seed);
-        let primaries = Vec::new();
-        let mut nemesis =
-            Nemesis { clients, group, net, dice, episodes, stop, primaries, step: plan.step_ms };
+        let (primaries, sides) = (Vec::new(), vec![0; plan.world.servers()]);
+        let mut nemesis = Nemesis {
+            clients,
+            group,
+            net,
+            dice,
+            episodes,
+            stop,
+            primaries,
+            step: plan.step_ms,
+            sides,
+        };
+        if let World::Duel(servers) = plan.world {
+            super::wait_for("all replicas", || {
+                let info = nemesis.group.servers[0].ask("INFO replication").unwrap_or_default();
+                info.matches("state=online").count() == servers - 1
+            });
+            nemesis.group.promote(1);
+            nemesis.sides[1] = 1;
+            return nemesis;
+        }
         assert!(nemesis.wait_served() > 0, "set-up {n} does not begin");
         nemesis
     }
 
+    /// A replica of a duel changes sides, for a moment, or until the clients at its side are served. At times the
+    /// primary that it left follows the other one for a while, and is promoted again.
+    fn swap(&mut self) {
+        let begin = monotonic();
+        let replica = 2 + self.dice.index(self.sides.len() - 2);
+        let (old, new) = (self.sides[replica], 1 - self.sides[replica]);
+        self.sides[replica] = new;
+        // The primary that it leaves counts a replica that went silently, and may count it twice when it is back.
+        self.net.heal();
+        if self.dice.one_in(2) {
+            self.net.cut(&[Node::Server(replica)], &[Node::Server(old)]);
+        }
+        self.group.follow(&self.net, replica, new);
+        if self.dice.one_in(16) {
+            self.group.follow(&self.net, old, new);
+            park_timeout(self.dice.millis(3_000));
+            self.group.promote(old);
+        }
+        let most = self.dice.pick(&[60, 1_000, 3_000, 0]);
+        park_timeout(self.dice.millis(most));
+        // A majority of the servers.
+        let strong = usize::from(self.sides.iter().sum::<usize>() > self.sides.len() / 2);
+        let start = Instant::now();
+        let is_served = |clients: &mut [Process]| {
+            let mut side = clients.iter_mut().skip(strong).step_by(2);
+            side.all(|client| client.probed() > begin)
+        };
+        while most == 0 && start.elapsed() < HEALS && !is_served(&mut self.clients) {
+            park_timeout(POLL);
+        }
+        let end = if start.elapsed() < HEALS { monotonic() } else { 0 };
+        writeln!(self.episodes, "episode Swap {begin} {end} {end}")
+            .expect("the file of the episodes");
+    }
+
     /// One fault of one of these kinds, or two of them at once, until all are served again.
     pub fn episode(&mut self, kinds: &[Kind]) {
+        if matches!(self.group.world, World::Duel(_)) {
+            return self.swap();
+        }
         let kind = self.dice.pick(kinds);
         let second = self.dice.pick(kinds);
         // Moves of slots alone are harmless: let there be many with another fault.
@@ -294,6 +356,8 @@ impl Nemesis {
                 self.net.slow_down(servers[0], kbit);
             }
             Kind::MoveSlots | Kind::LeaveSlots => self.move_slots(kind),
+            // An episode of its own.
+            Kind::Swap => {}
         }
     }
 

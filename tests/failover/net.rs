@@ -30,15 +30,25 @@ pub enum World {
     Cluster,
     /// The servers of a quorum lock. They do not know each other.
     Quorum,
+    /// This number of servers, without judges: two primaries, and replicas that change sides. A client knows one
+    /// primary.
+    Duel(usize),
 }
 
 impl World {
     pub fn servers(self) -> usize {
-        if self == World::Cluster { 2 * HOSTS + 1 } else { HOSTS }
+        match self {
+            World::Cluster => 2 * HOSTS + 1,
+            World::Duel(servers) => servers,
+            _ => HOSTS,
+        }
     }
 
     /// The servers that replicate each other.
     pub fn group(self, server: usize) -> Range<usize> {
+        if let World::Duel(servers) = self {
+            return 0..servers;
+        }
         let first = server / HOSTS * HOSTS;
         first..self.servers().min(first + HOSTS)
     }

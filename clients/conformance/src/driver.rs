@@ -99,15 +99,10 @@ pub struct Driver {
 impl Driver {
     /// Starts `command`. `folder` is for files of the kit.
     pub fn start(command: &[String], folder: &Path) -> Result<Driver, String> {
-        let [program, arguments @ ..] = command else { return Err("no driver".to_owned()) };
-        let fail = |error| format!("cannot run {program}: {error}");
-        let (child_input, input) = pipe().map_err(fail)?;
-        let (output, child_output) = pipe().map_err(fail)?;
-        let (errors, child_errors) = pipe().map_err(fail)?;
-        let mut process = Command::new(program);
-        process.args(arguments).stdin(child_input).stdout(child_output).stderr(child_errors);
-        let clock = WallClock::install(folder, &mut process);
-        let process = Guarded::spawn(process).map_err(fail)?;
+        let (errors, child_errors) = pipe().map_err(|error| error.to_string())?;
+        let adapt =
+            |process: &mut Command| WallClock::install(folder, process.stderr(child_errors));
+        let (process, input, output, clock) = start(command, adapt)?;
         let state = Mutex::default();
         let shared = Arc::new(Shared { state, changed: Condvar::new() });
         read(output, {
@@ -275,8 +270,23 @@ impl Driver {
     }
 }
 
+/// Starts a driver after `adapt`. Returns its process, its input, its output, and what `adapt` returned.
+pub(crate) fn start<T>(
+    command: &[String],
+    adapt: impl FnOnce(&mut Command) -> T,
+) -> Result<(Guarded, PipeWriter, PipeReader, T), String> {
+    let [program, arguments @ ..] = command else { return Err("no driver".to_owned()) };
+    let fail = |error| format!("cannot run {program}: {error}");
+    let (child_input, input) = pipe().map_err(fail)?;
+    let (output, child_output) = pipe().map_err(fail)?;
+    let mut process = Command::new(program);
+    process.args(arguments).stdin(child_input).stdout(child_output);
+    let adapted = adapt(&mut process);
+    Ok((Guarded::spawn(process).map_err(fail)?, input, output, adapted))
+}
+
 /// Calls `each` with every line, and with None at the end, on a thread.
-fn read(from: PipeReader, each: impl Fn(Option<&str>) + Send + 'static) {
+pub(crate) fn read(from: PipeReader, each: impl Fn(Option<&str>) + Send + 'static) {
     thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
             each(Some(line.trim_end()));

@@ -4,16 +4,18 @@ use std::{
     path::PathBuf,
     process::ExitCode,
     sync::atomic::{AtomicUsize, Ordering},
-    time::Instant,
+    time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-use dlock_conformance::{Job, Outcome, is_exception, run_all, scenes, scenes_of};
+use dlock_conformance::{
+    Job, Outcome, Partition, is_exception, partition, run_all, scenes, scenes_of,
+};
 use dlock_testing::Binary;
 
 const USAGE: &str = "\
 usage: dlock-conformance [options] -- DRIVER [ARGUMENT …]
 
-Runs the scenes of the conformance kit with the driver of a client.
+Runs the scenes of the conformance kit with the driver of a client, or looks for two owners in a partition.
 
   --server NAME    another server: a path, or a name of scripts/servers, e.g. redis-8.2
   --folder FOLDER  the scenes of the files *.txt in this folder, in place of those of the kit
@@ -24,7 +26,9 @@ Runs the scenes of the conformance kit with the driver of a client.
   --jobs N         how many scenes run at a time (default 6)
   --list           lists the scenes, with --traps those that catch each mistake
   --traps          each trap of the naive client has to fail its scenes: DRIVER is naive.py
-  --verbose        shows scenes that are ok, too";
+  --verbose        shows scenes that are ok, too
+  --partition N    no scenes, but N losses of a reply and other faults: nobody may believe in a lock of another
+  --seed N         the seed of --partition; a failure shows it";
 
 #[derive(Default)]
 struct Options {
@@ -37,6 +41,8 @@ struct Options {
     lists: bool,
     traps: bool,
     verbose: bool,
+    turns: Option<usize>,
+    seed: Option<u64>,
     driver: Vec<String>,
 }
 
@@ -56,6 +62,8 @@ fn options() -> Option<Options> {
             "--list" => options.lists = true,
             "--traps" => options.traps = true,
             "--verbose" => options.verbose = true,
+            "--partition" => options.turns = Some(arguments.next()?.parse().ok()?),
+            "--seed" => options.seed = Some(arguments.next()?.parse().ok()?),
             "--" => options.driver = arguments.by_ref().collect(),
             _ => return None,
         }
@@ -68,6 +76,15 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
+    let binary = options.server.as_deref().map_or_else(Binary::default, |name| {
+        if name.contains('/') { Binary::at(name) } else { Binary::named(name) }
+    });
+    if let Some(turns) = options.turns {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let (seed, sessions) = (options.seed.unwrap_or(now), options.jobs.unwrap_or(3));
+        let plan = Partition { turns, seed, sessions, command: options.driver };
+        return if partition(&plan, &binary) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     let mut all = match options.folder.as_deref().map_or_else(scenes, scenes_of) {
         Ok(scenes) => scenes,
         Err(error) => {
@@ -116,9 +133,6 @@ fn main() -> ExitCode {
     }
     let (start, count) = (Instant::now(), jobs.len());
     let [bad, skipped] = [AtomicUsize::new(0), AtomicUsize::new(0)];
-    let binary = options.server.as_deref().map_or_else(Binary::default, |name| {
-        if name.contains('/') { Binary::at(name) } else { Binary::named(name) }
-    });
     run_all(jobs, &binary, options.jobs.unwrap_or(6), |driver, outcome: &Outcome| {
         let is_fine = outcome.is_ok() || outcome.is_skipped();
         let name = &outcome.scene.name;

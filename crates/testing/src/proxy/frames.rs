@@ -5,6 +5,9 @@ use std::{sync::atomic::Ordering, time::Instant};
 use super::{Connection, Cut, Fault, Seen, State, Unanswered, Way, wire::Wire};
 use crate::resp;
 
+/// Of all recorded frames the oldest half goes.
+const MOST_FRAMES: usize = 40_000;
+
 impl State {
     /// Moves whole frames from the partial bytes to the queue.
     pub(super) fn sort(&mut self, connection: &mut Connection, way: Way) -> Option<Cut> {
@@ -28,6 +31,9 @@ impl State {
             };
             if self.seen.is_some() {
                 let (connection, frame) = (connection.number, frame.to_vec());
+                if self.wire.len() == MOST_FRAMES {
+                    self.wire.drain(..MOST_FRAMES / 2);
+                }
                 self.wire.push(Wire {
                     connection,
                     at: Instant::now(),
