@@ -54,8 +54,8 @@ impl Ctx<'_> {
         if reached { Verdict::Accepts } else { verdict_of(&String::from_utf8_lossy(&text)) }
     }
 
-    /// Whether the slot of `key`, which exists and which this node does not serve, is being imported. Asks with a command
-    /// that the server admits to such a slot, and that does nothing to a key that exists.
+    /// Whether the slot of `key`, which exists and which this node does not serve, is being imported. Asks with a
+    /// command that the server admits to such a slot, and that does nothing to a key that exists.
     pub fn imports(self, key: &[u8]) -> bool {
         // SAFETY: valid context; a buffer with its length and two C strings, as the format says.
         let reply = unsafe {

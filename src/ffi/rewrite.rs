@@ -73,10 +73,12 @@ pub(super) fn saving(step: u64) {
             PARENT.store(unsafe { libc::getppid() }, Relaxed);
             COMPLETE.store(false, Relaxed);
         }
-        raw::REDISMODULE_SUBEVENT_PERSISTENCE_ENDED => {
-            if PARENT.load(Relaxed) != 0 && !COMPLETE.load(Relaxed) && crate::persist::has_rest() {
-                wait();
-            }
+        raw::REDISMODULE_SUBEVENT_PERSISTENCE_ENDED
+            if PARENT.load(Relaxed) != 0
+                && !COMPLETE.load(Relaxed)
+                && crate::persist::has_rest() =>
+        {
+            wait();
         }
         _ => {}
     }

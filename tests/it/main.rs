@@ -50,6 +50,7 @@ mod log;
 mod looks;
 mod lost_waiters;
 mod messages;
+mod moved_slots;
 mod moves;
 mod multi;
 mod pause;

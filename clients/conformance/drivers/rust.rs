@@ -164,10 +164,8 @@ async fn run(task: String, lock: Lock, work: Duration, is_once: bool) {
         tokio::time::sleep(work).await;
         Ok::<_, Error>(())
     };
-    let worked = match is_once {
-        true => lock.run_once(work).await,
-        false => lock.try_with(work).await.map(Once::Ran),
-    };
+    let worked =
+        if is_once { lock.run_once(work).await } else { lock.try_with(work).await.map(Once::Ran) };
     match worked.map_err(|error| (error.kind(), failed(&error))) {
         Ok(Once::Ran(())) => println!("{task} finished"),
         Ok(Once::AnotherRan(_)) => println!("{task} not-run"),

@@ -173,7 +173,7 @@ export class Replicas {
 
   /**
    * Why a write does not count, by the replies to `requests()`: too few replicas have it, or one came over since, which
-   * may have confirmed a write of another primary. `sent`: when it was. A grant counts if there was no quarantine since.
+   * may have confirmed a write of another primary. `sent`: when it was. A grant: also if there was a quarantine since.
    */
   refusal([count, info]: readonly Reply[], sent: number, isGrant: boolean): ServerError | undefined {
     if (this.wanted === 0) return undefined;

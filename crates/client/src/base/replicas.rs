@@ -156,7 +156,8 @@ fn acknowledged(reply: &Value) -> u32 {
 mod tests {
     use super::*;
 
-    /// WAIT may have counted a replica twice that came online since. And a grant counts if there was no quarantine since.
+    /// WAIT may have counted a replica twice that came online since. And a grant counts if there was no quarantine
+    /// since.
     #[test]
     fn what_a_quarantine_began_or_ended_across_does_not_count() {
         let sent = Moment::from_nanos(Moment::now().nanos() - 1_000_000_000);

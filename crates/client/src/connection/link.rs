@@ -183,8 +183,8 @@ impl Link {
         self.shared.report_broken(generation);
     }
 
-    /// The server behind that connection is a replica. Another address may be the primary's by now, or this one may lead
-    /// to another server. So it is given up; where no Sentinels tell of a new primary, not before `READ_ONLY`.
+    /// The server behind that connection is a replica. Another address may be the primary's by now, or this one may
+    /// lead to another server. So it is given up; where no Sentinels tell of a new primary, not before `READ_ONLY`.
     pub(crate) fn report_read_only(&self, generation: u64) {
         let is_old = match &*self.shared.state.borrow() {
             State::Up(live) => live.opened.elapsed() > READ_ONLY,

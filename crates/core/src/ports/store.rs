@@ -14,8 +14,8 @@ pub enum Lookup<'a> {
     WrongType,
     /// One of ours.
     Here(&'a mut Resource),
-    /// The key may be on another node: its slot is moving away, and there is no value here; or it has moved, and a value
-    /// that is left here is not in force. No value may be put under it.
+    /// The key may be on another node: its slot is moving away, and there is no value here; or it has moved, and a
+    /// value that is left here is not in force. No value may be put under it.
     Elsewhere,
     /// Unknown: the key may not be touched now; see [`Reach`]. A caller must not ask for it.
     OutOfReach,
