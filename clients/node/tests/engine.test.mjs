@@ -16,7 +16,7 @@ const fakeOf = (special = () => undefined) => new Fake((command, earlier) => {
   const reply = special(command, earlier);
   if (reply !== undefined) return reply;
   const count = Number(command[1]);
-  return { ACQUIRE: 7, RENEW: 7, RELEASE: 0, MRELEASE: count,
+  return { ACQUIRE: command[0].startsWith("DSEM") ? "permit" : 7, RENEW: 7, RELEASE: 0, MRELEASE: count,
     MACQUIRE: Array.from({ length: count }, (_, at) => 7 + at), ANYACQUIRE: [command[2], 7] }[verb(command)];
 });
 

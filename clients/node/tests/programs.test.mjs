@@ -422,9 +422,9 @@ test("final codes end a command, all others do not", async () => {
   }
 });
 
-for (const [count, left, age, passed, isConfirmed] of [[1, 0, 0, 50, true], [0, 0, 0, 50, false],
-  [1, 900, 100, 50, true], [1, 900, 50, 50, true], [1, 900, 49, 50, false], [2, 900, 0, 0.5, false],
-  [0, 900, 100, 50, false]]) {
+for (const [count, left, age, passed, isConfirmed] of [[1, 0, 60_000, 50, true], [1, 0, 49, 50, false],
+  [0, 0, 60_000, 50, false], [1, 900, 100, 50, true], [1, 900, 50, 50, true], [1, 900, 49, 50, false],
+  [2, 900, 0, 0.5, false], [0, 900, 100, 50, false]]) {
   test(`docs/failover.md, rule 5: ${count} replicas, ${left} ms left, ${age} ms old after ${passed}`, async () => {
     const state = new HoldState(requestOf(), [{ key: "k", token: 7 }], now(), Infinity);
     const before = state.until;

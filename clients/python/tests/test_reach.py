@@ -77,7 +77,7 @@ async def test_the_connection_of_a_former_primary_is_not_kept(make, pair, key):
     for number in range(3):
         await api.release(await api.acquire(f"{key}:{number}"))
     mine = await api.acquire(key)
-    until(lambda: api.locks._generation)
+    await api.until(lambda: api.locks._generation)
     new.ask("REPLICAOF", "127.0.0.1", old.port)
     until(lambda: new.client.info("replication").get("master_link_status") == "up" and new.holds(key), 20)
     new.ask("REPLICAOF", "NO", "ONE")
