@@ -68,11 +68,47 @@ fn renewals_beside_removal(server: &Server, count: i64) -> f64 {
     for client in &mut clients {
         (0..100).for_each(|_| drop(client.reply(LONG).ok()));
     }
+    usec_per_call(server, "dlock.renew")
+}
+
+/// Microseconds that the server has spent in a call of this command since CONFIG RESETSTAT, as it counts them.
+fn usec_per_call(server: &Server, command: &str) -> f64 {
     let stats = server.info("commandstats");
-    let is_renew = |name: &&String| name.to_lowercase().ends_with("dlock.renew");
-    let name = stats.keys().find(is_renew).unwrap_or_else(|| panic!("{stats:?}"));
+    let is_it = |name: &&String| name.to_lowercase().ends_with(command);
+    let name = stats.keys().find(is_it).unwrap_or_else(|| panic!("{stats:?}"));
     let (_, per_call) = stats[name].split_once("usec_per_call=").unwrap();
     per_call.split(',').next().unwrap().parse().unwrap()
+}
+
+/// Microseconds of a call that repeats a request, beside this number of grants that are on their way.
+fn repeats_beside_grants(server: &Server, count: usize) -> f64 {
+    let mut client = server.client();
+    let hold = |n| args!["DLOCK.ACQUIRE", format!("k{n}"), "h", "PX", 600_000];
+    pipeline(&mut client, (0..count).map(hold));
+    let ask = |n| args!["DLOCK.ACQUIRE", format!("k{n}"), format!("w{n}"), "REQID", n];
+    let mut waiters: Vec<Client> = (0..count).map(|_| server.client()).collect();
+    for (n, waiter) in waiters.iter_mut().enumerate() {
+        waiter.send(&[ask(n), args!["BLOCK", 0]].concat());
+    }
+    server.wait_blocked(count);
+    server.cmd(&["CONFIG", "RESETSTAT"]).ok();
+    let release = |n| args!["DLOCK.RELEASE", format!("k{n}"), "h"];
+    let calls = (0..count).map(release).chain((0..count).map(ask));
+    let calls = [args!["MULTI"]].into_iter().chain(calls).chain([args!["EXEC"]]);
+    client.pipeline(&calls.collect::<Vec<_>>());
+    let cost = usec_per_call(server, "dlock.acquire");
+    server.cmd(&["FLUSHALL"]).ok();
+    cost
+}
+
+/// A repeat, a FENCE, a RENAME or a closed connection finds the grants that it is about.
+#[test]
+fn a_repeat_costs_the_same_beside_many_grants_on_their_way() {
+    let server = Family::Lock.with(&["maxclients", "9000"]).release().start();
+    let (few, many) = (repeats_beside_grants(&server, 100), repeats_beside_grants(&server, 3_000));
+    println!("{few} us beside 100 grants, {many} us beside 3,000");
+    assert!(many < few * 4.0, "{few} us beside 100 grants, {many} us beside 3,000");
+    server.left_over_check();
 }
 
 const LONG: Duration = Duration::from_mins(1);
