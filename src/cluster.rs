@@ -2,7 +2,7 @@
 //! have waiters but no value. So all waiting keys are checked once a second, a few queues at a time. Above
 //! 100,000 queues a check of all takes longer: 10 ms for each 1,000.
 
-use dlock_core::base::key::Key;
+use dlock_core::base::key::{Key, Place};
 use dlock_core::base::time::{Instant, Now};
 use dlock_core::ports::store::Lookup;
 use dlock_core::tables::regime::Gate;
@@ -37,13 +37,20 @@ pub fn check(ctx: Ctx<'_>, now: Now) {
     if ctx.knows_its_slots() {
         let allowed = Allowed { gate: Gate::Unknown, scope: Scope::Everywhere };
         work::on_keys(ctx, allowed, |shell, turn| {
-            // A key that exists while this node does not own its slot is being imported, with its queue if it is a
-            // fair lock.
-            let mut is_missing =
-                |key: Key<'_>| matches!(turn.keys.get(key), Lookup::Missing | Lookup::Elsewhere);
-            let lost = |key: Key<'_>| lost.contains(&slot(key.name)) && is_missing(key);
+            // A key that exists may be one that is being imported, with its queue if it is a fair lock.
+            let place = |key: Key<'_>| {
+                if !lost.contains(&slot(key.name)) {
+                    Place::Here
+                } else if matches!(turn.keys.get(key), Lookup::Missing | Lookup::Elsewhere) {
+                    Place::Gone
+                } else if turn.keys.is_away(key) {
+                    Place::Away
+                } else {
+                    Place::Here
+                }
+            };
             let end = queues.end;
-            let next = shell.machine.slot_lost(queues, lost, turn.fx);
+            let next = shell.machine.slot_lost(queues, place, turn.fx);
             if next < end {
                 shell.slot_round.resume(next, now);
             }

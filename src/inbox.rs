@@ -56,6 +56,11 @@ impl Notice {
         }
     }
 
+    /// Whether only the AOF and replicas are told something.
+    pub fn is_for_files(&self) -> bool {
+        matches!(self, Self::Forked | Self::Forgiven)
+    }
+
     /// Whether processing the notice may change a key.
     pub fn writes(&self) -> bool {
         match self {
@@ -251,7 +256,14 @@ impl Inbox {
             Of::Slot(slot) => self.waiting.remove(&Some(slot)).unwrap_or_default(),
             Of::News => Vec::new(),
         };
-        if of != Of::News {
+        if of == Of::News {
+            // They need no gate, only the end of a pause.
+            let without_key = self.waiting.get_mut(&None).into_iter();
+            for kept in without_key.chain([&mut self.at_gate]) {
+                waiting.extend(kept.extract_if(.., |(_, notice)| notice.is_for_files()));
+            }
+            self.waiting.retain(|_, kept| !kept.is_empty());
+        } else {
             waiting.append(&mut self.at_gate);
         }
         if waiting.is_empty() {

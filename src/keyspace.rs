@@ -178,26 +178,22 @@ impl<'a> Keys<'a> {
         is_in
     }
 
-    /// Whether another node may decide about `key`: in a cluster, about a missing one while its slot moves, about any
-    /// after it has moved. False for keys that the command names: the server has already checked that this node serves
-    /// them. A replica decides nothing.
-    fn is_elsewhere(&mut self, key: Key<'_>) -> bool {
-        if !ffi::is_cluster() || self.named.find(key, self.last).is_some() {
+    /// Whether the server says that this node does not serve `key`, which is missing or not. False for keys that the
+    /// command names: the server has already checked them. A replica decides nothing.
+    fn is_elsewhere(&mut self, key: Key<'_>, is_missing: bool) -> bool {
+        let ctx = self.ctx;
+        if !ffi::is_cluster() || self.named.find(key, self.last).is_some() || !ctx.flags().primary()
+        {
             return false;
         }
-        let content = self.open(key).map(KeyHandle::content);
-        let is_missing = matches!(content, None | Some(Content::Missing));
         let slot = slot(key.name);
-        if let Some((.., answer)) =
-            self.asked.filter(|asked| (asked.0, asked.1) == (slot, is_missing))
-        {
+        let asked = self.asked.filter(|asked| (asked.0, asked.1) == (slot, is_missing));
+        if let Some((.., answer)) = asked {
             return answer;
         }
         // Closed first: the server accesses the key, too.
         self.open = None;
-        let ctx = self.ctx;
-        let answer = (is_missing || ctx.flags().primary())
-            && ctx.accepts_writes(key.name) == Verdict::NotOurSlot
+        let answer = ctx.accepts_writes(key.name) == Verdict::NotOurSlot
             && ctx.knows_its_slots()
             && (is_missing || !ctx.imports(key.name));
         self.asked = Some((slot, is_missing, answer));
@@ -268,11 +264,22 @@ impl Store for Keys<'_> {
             || (self.named.first().is_some() && self.ctx.may_read(key.name))
     }
 
+    fn is_away(&mut self, key: Key<'_>) -> bool {
+        // The slot of a command is served, or is being imported.
+        self.scope == Scope::Everywhere
+            && ffi::is_cluster()
+            && matches!(self.open(key).map(KeyHandle::content), Some(Content::Here(..)))
+            && self.is_elsewhere(key, false)
+    }
+
     fn get(&mut self, key: Key<'_>) -> Lookup<'_> {
         if !self.may_touch(key) {
             return Lookup::OutOfReach;
         }
-        if self.is_elsewhere(key) {
+        if ffi::is_cluster()
+            && matches!(self.open(key).map(KeyHandle::content), None | Some(Content::Missing))
+            && self.is_elsewhere(key, true)
+        {
             return Lookup::Elsewhere;
         }
         match self.open(key).map(KeyHandle::content) {

@@ -55,9 +55,7 @@ pub fn drain(ctx: Ctx<'_>, allowed: Allowed) {
             if !client_gone(ctx, allowed, client) {
                 batch.put_off((number, notice), Wait::Tick);
             }
-        } else if matches!(notice, Notice::Forked | Notice::Forgiven)
-            && ffi::avoid_replica_traffic()
-        {
+        } else if notice.is_for_files() && ffi::avoid_replica_traffic() {
             batch.put_off((number, notice), Wait::Gate);
         } else {
             apply_notice(ctx, allowed, notice, before_load);

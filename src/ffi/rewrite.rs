@@ -3,7 +3,7 @@
 //! Without an RDB preamble a rewrite stores keys only. The module writes the rest as records into the incremental file
 //! that the server opened before the fork ([`Notice::Forked`]), but not while clients are paused. If the process ended
 //! meanwhile, and after the child had finished its file, both files would lack it. So the child waits at its end; until
-//! then the old files count.
+//! then the old files count. If that takes too long the rewrite fails, and the server begins it again later.
 //!
 //! [`Notice::Forked`]: crate::inbox::Notice::Forked
 
@@ -11,10 +11,13 @@ use redis_module::raw;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering::Relaxed};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Time after the records in which the server writes them to the disk, with the `appendfsync` that takes longest.
-const TO_DISK: Duration = Duration::from_secs(2);
+/// Time after the records in which the server writes them to the disk with `appendfsync everysec`, on a busy disk.
+const TO_DISK: Duration = Duration::from_secs(3);
+
+/// Longest time to wait for the records: the server makes no other fork meanwhile, and copies memory that changes.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Number of forks since the start, as this process saw them; a child has the number of before its fork.
 static FORKS: AtomicU64 = AtomicU64::new(0);
@@ -22,8 +25,11 @@ static FORKS: AtomicU64 = AtomicU64::new(0);
 /// In memory that children share: the number of the last fork after which the records were written.
 static TOLD: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 
-/// In a child that rewrites the AOF: its parent. 0 elsewhere.
+/// The process that loaded the module: the parent of children.
 static PARENT: AtomicI32 = AtomicI32::new(0);
+
+/// In a child that rewrites the AOF.
+static REWRITES: AtomicBool = AtomicBool::new(false);
 
 /// In a child: the file has what is not in keys.
 static COMPLETE: AtomicBool = AtomicBool::new(false);
@@ -38,6 +44,8 @@ pub(super) fn create() -> Result<(), String> {
         return Err(format!("cannot share memory: {}", std::io::Error::last_os_error()));
     }
     TOLD.store(page.cast(), Relaxed);
+    // SAFETY: has no preconditions.
+    PARENT.store(unsafe { libc::getpid() }, Relaxed);
     Ok(())
 }
 
@@ -69,14 +77,11 @@ pub(super) fn saving(step: u64) {
     match step {
         // Only a child reports this.
         raw::REDISMODULE_SUBEVENT_PERSISTENCE_AOF_START => {
-            // SAFETY: has no preconditions.
-            PARENT.store(unsafe { libc::getppid() }, Relaxed);
+            REWRITES.store(true, Relaxed);
             COMPLETE.store(false, Relaxed);
         }
         raw::REDISMODULE_SUBEVENT_PERSISTENCE_ENDED
-            if PARENT.load(Relaxed) != 0
-                && !COMPLETE.load(Relaxed)
-                && crate::persist::has_rest() =>
+            if REWRITES.load(Relaxed) && !COMPLETE.load(Relaxed) && crate::persist::has_rest() =>
         {
             wait();
         }
@@ -89,10 +94,14 @@ fn wait() {
     // SAFETY: has no preconditions.
     let is_orphan = || unsafe { libc::getppid() } != PARENT.load(Relaxed);
     let is_told = || told().is_none_or(|told| told.load(Relaxed) >= this);
-    while !is_told() && !is_orphan() {
+    let begun = Instant::now();
+    while !is_told() {
+        if is_orphan() || begun.elapsed() > PATIENCE {
+            // The rewrite has failed: the old files count.
+            // SAFETY: has no preconditions; a forked child ends without the exit handlers of its parent.
+            unsafe { libc::_exit(1) };
+        }
         sleep(Duration::from_millis(1));
     }
-    if !is_orphan() {
-        sleep(TO_DISK);
-    }
+    sleep(TO_DISK);
 }

@@ -11,6 +11,7 @@ use dlock_testing::{Client, Reply as _, redis::Value};
 
 use super::{
     crowd::Crowd,
+    faults,
     key::{Family, Key},
     oracle::{Hold, Violation},
     world::{Kind, World},
@@ -32,6 +33,10 @@ pub fn after_burst(world: &mut World, crowd: &mut Crowd) -> Result<(), Violation
     crowd.calm_down()?;
     // Calls of the burst may have paused the server, or changed its settings.
     world.reset();
+    if world.kind == Kind::Cluster {
+        // Nodes that stood still for longer than their timeout, on a busy machine, refuse all calls for a moment.
+        faults::cluster::wait_ok(world, crowd)?;
+    }
     crowd.oracle.settled(Instant::now());
     certain_holds_are_there(world, crowd)?;
     wakeups::none_is_lost(world, crowd)?;

@@ -1,6 +1,6 @@
 //! Faults of servers and connections during a burst.
 
-mod cluster;
+pub mod cluster;
 mod replicated;
 mod single;
 

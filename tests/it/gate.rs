@@ -342,3 +342,24 @@ fn connections_that_close_while_writes_are_refused_leave_no_notice() {
     server.ask("DEL l k b").ok();
     server.left_over_check();
 }
+
+/// It needs the end of a pause, and no gate: the server makes no other fork before, also none for a replica.
+#[test]
+fn an_aof_rewrite_ends_although_writes_are_refused() {
+    let server = Server::with(&["appendonly", "yes", "aof-use-rdb-preamble", "no"]).start();
+    server.ask("DLOCK.ACQUIRE k h").int();
+    config(&server, "min-replicas-to-write", "1");
+    let rewritten = |calls: &[Vec<&str>]| {
+        server.client().pipeline(calls);
+        wait_until("the end of the rewrite", || {
+            server.info_number("persistence", "aof_rewrite_in_progress") == 0
+                && server.info_number("persistence", "aof_rewrite_scheduled") == 0
+        });
+        assert_eq!(server.info("persistence")["aof_last_bgrewrite_status"], "ok");
+    };
+    rewritten(&[vec!["BGREWRITEAOF"], vec!["DLOCK.UNBLOCK", "1"]]);
+    rewritten(&[vec!["CLIENT", "PAUSE", "300", "WRITE"], vec!["BGREWRITEAOF"]]);
+    config(&server, "min-replicas-to-write", "0");
+    server.ask("DEL k").ok();
+    server.left_over_check();
+}

@@ -82,10 +82,12 @@ export class HoldState {
 export class RenewalBatch {
   readonly batch: Batch;
   readonly #sent = now();
+  readonly #longest: number;
   readonly #due: readonly (readonly [HoldState, number])[];
 
   constructor(due: readonly HoldState[], readonly replicas: Replicas, within = Infinity) {
     this.#due = due.map((hold) => [hold, hold.lease(this.#sent)]);
+    this.#longest = Math.max(...due.map(({ request }) => request.lease));
     const renewals = this.#due.flatMap(([hold, lease]) =>
       hold.grants.map((grant) => hold.request.renew(grant, lease)));
     const confirm = replicas.requests(Math.min(...this.#due.map(([{ request }]) => request.lease)));
@@ -100,7 +102,7 @@ export class RenewalBatch {
    */
   apply(replies: readonly Reply[], isGrant = false): ServerError | undefined {
     const confirmed = replies.slice(this.batch.commands.length);
-    const refusal = this.replicas.refusal(confirmed, this.#sent, isGrant);
+    const refusal = this.replicas.refusal(confirmed, this.#sent, this.#longest, isGrant);
     const errors: ServerError[] = [];
     let next = 0;
     for (const [hold, lease] of this.#due) {

@@ -121,13 +121,13 @@ export async function acquire(
       if (grants.length > 0) {
         const state = new HoldState(request, grants, sent, maxHold);
         state.isUnannounced = wasPoll;
-        if ((isMessage && replicas.wanted > 0) || state.until - now() < certainty(firstLease) / 2) {
+        if (((isMessage || block > 0) && replicas.wanted > 0) || state.until - now() < certainty(firstLease) / 2) {
           const renewal = new RenewalBatch([state], replicas, within);
           const replies = await io.send(renewal.batch);
           confirmed.splice(0, Infinity, ...replies.slice(renewal.batch.commands.length));
           failure = renewal.apply(replies, true);
         } else {
-          failure = replicas.refusal(confirmed, sent, true);
+          failure = replicas.refusal(confirmed, sent, request.lease, true);
         }
         if (failure === undefined && state.reason() === undefined) return state;
         failure ??= new ServerError("", "the lease was over when its reply was read");

@@ -175,13 +175,14 @@ export class Replicas {
    * Why a write does not count, by the replies to `requests()`: too few replicas have it, or one came over since, which
    * may have confirmed a write of another primary. `sent`: when it was. A grant: also if there was a quarantine since.
    */
-  refusal([count, info]: readonly Reply[], sent: number, isGrant: boolean): ServerError | undefined {
+  refusal([count, info]: readonly Reply[], sent: number, lease: number, isGrant: boolean): ServerError | undefined {
     if (this.wanted === 0) return undefined;
     if (!(Number(count) >= this.wanted)) {
       return new ServerError("NOREPLICAS", `${count} of ${this.wanted} replicas have it`);
     }
     const left = quarantine(info, "left");
-    const isCalm = quarantine(info, "age") >= now() - sent && !(isGrant && left > 0);
+    const isShort = quarantine(info, "length") < lease; // a failover may have led to another server
+    const isCalm = !isShort && quarantine(info, "age") >= now() - sent && !(isGrant && left > 0);
     return isCalm ? undefined : new ServerError("QUARANTINE", `${left} ms: a replica came over since`);
   }
 

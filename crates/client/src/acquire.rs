@@ -72,7 +72,7 @@ async fn attempt(handle: &Handle, deadline: Deadline) -> Result<Option<Hold>, Er
     let pending = Arc::new(PendingAcquire::new(handle, queues));
     lease_ms(pending.lease)?;
     if pending.core.ctx.settings.replicas.is_some() {
-        Box::pin(pending.require_quarantine()).await?;
+        Box::pin(pending.require_quarantine(deadline)).await?;
     }
     let registry = &core.registry;
     let flushes = registry.flushes();

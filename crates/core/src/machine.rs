@@ -5,7 +5,7 @@
 
 use crate::base::hash::HashKeys;
 use crate::base::ids::{QueueId, WaiterId};
-use crate::base::key::{Key, Swap};
+use crate::base::key::{Key, Place, Swap};
 use crate::base::time::{Instant, Now};
 use crate::events::diverged::Source;
 use crate::events::tick::Progress;
@@ -204,16 +204,16 @@ impl Machine {
         flush::keys_flushed(&mut self.tables, db)
     }
 
-    /// This node no longer serves the slot of these keys: their waiters must ask elsewhere. Checks the queues with
+    /// This node no longer serves the slots of some keys: their waiters must ask elsewhere. Checks the queues with
     /// these numbers, below [`WaitQueues::queue_bound`](crate::tables::queues::WaitQueues::queue_bound), until they
     /// make much work. Returns the first number that it has not checked.
     pub fn slot_lost(
         &mut self,
         queues: Range<QueueId>,
-        lost: impl FnMut(Key<'_>) -> bool,
+        place: impl FnMut(Key<'_>) -> Place,
         fx: &mut Effects,
     ) -> QueueId {
-        keyspace::slot_lost(&mut self.tables, queues, lost, fx)
+        keyspace::slot_lost(&mut self.tables, queues, place, fx)
     }
 
     /// Carries out `DLOCK.APPLY key payload`: sets the key to the state in the payload. If that cannot be done, this

@@ -56,6 +56,8 @@ pub(crate) struct Step<'a> {
     pub spent: SpentStep,
     /// Ids that are noted after the step, when the user can be asked for: those without a request.
     pub unknown: Vec<Print>,
+    /// Another node serves the key: nothing ends by itself, and nothing is granted.
+    pub is_away: bool,
     /// Largest number of expired holds that this step ends.
     pub ends_at_most: usize,
     /// Waiters served in this step, by all of its hand-offs.
@@ -96,6 +98,7 @@ impl<'a> Step<'a> {
             spent: SpentStep::default(),
             unknown: Vec::new(),
             ends_at_most,
+            is_away: false,
             served: 0,
             overtakes: None,
             own_waiter: None,

@@ -93,7 +93,7 @@ fn restart_a_node(world: &mut World, crowd: &mut Crowd, dice: &mut Dice) -> Resu
     wait_ok(world, crowd)
 }
 
-fn wait_ok(world: &World, crowd: &mut Crowd) -> Result<(), Violation> {
+pub fn wait_ok(world: &World, crowd: &mut Crowd) -> Result<(), Violation> {
     let start = Instant::now();
     let is_ok = |world: &World| {
         world

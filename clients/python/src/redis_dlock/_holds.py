@@ -100,7 +100,9 @@ class RenewalBatch:
     def __init__(self, due: list[HoldState], replicas: Replicas) -> None:
         self._sent = now()
         self._due = [(hold, hold.lease(self._sent)) for hold in due]
-        self._replicas = replicas._replace(seconds=min(replicas.seconds, *(hold.request.lease / 6 for hold in due)))
+        leases = [hold.request.lease for hold in due]
+        self._replicas = replicas._replace(seconds=min(replicas.seconds, *(lease / 6 for lease in leases)),
+                                           lease=max(leases))
         renewals = [hold.request.renew(grant, lease) for hold, lease in self._due for grant in hold.grants]
         self._tokens = [1 if isinstance(grant.token, str) else grant.token for hold in due for grant in hold.grants]
         self.batch = Batch(renewals, due[0].keys[0], replicas=self._replicas, check=self._check)

@@ -134,8 +134,10 @@ class Target:
             return ()
         try:
             tokens = reply if self.form == "all" else [reply]
-            pairs = [reply] if self.form == "any" else list(zip(self.keys, tokens, strict=True))
-            if (self.form == "one" or isinstance(reply, list)) and all(self._is_token(token) for _, token in pairs):
+            pairs = [reply] if self.form == "any" else list(zip(self.keys, tokens))
+            count = {"one": 1, "any": 1, "all": len(self.keys)}[self.form]
+            fits = self.form == "one" or isinstance(reply, list)
+            if fits and len(tokens) == count and all(self._is_token(token) for _, token in pairs):
                 return tuple(Grant(text(key), text(it) if self.family == "DSEM" else int(it)) for key, it in pairs)
         except (TypeError, ValueError):
             pass
@@ -210,6 +212,7 @@ class Replicas(NamedTuple):
     wanted: int = 0
     seconds: float = 0.0
     is_new: bool = False  # the write is a grant, or the first renewal of one
+    lease: float = 0.0  # the longest of the holds: nothing counts at a server with a shorter quarantine
 
     def requests(self) -> list[Command]:
         """What is sent over the connection of the write, behind it."""
@@ -227,7 +230,8 @@ class Replicas(NamedTuple):
         if not (isinstance(replies[0], int) and replies[0] >= self.wanted):
             return ServerError("NOREPLICAS", f"{replies[0]} of {self.wanted} replicas have it")
         told = quarantine(replies[1])
-        if told.get("age", -1) < seconds * 1000 or (self.is_new and told.get("left") != 0):
+        is_short = told.get("length", math.inf) < self.lease * 1000
+        if is_short or told.get("age", -1) < seconds * 1000 or (self.is_new and told.get("left") != 0):
             return ServerError("QUARANTINE", f"{told.get('left')} ms: a replica came to the server")
         return None
 

@@ -10,6 +10,7 @@ use redis::Value;
 use tokio::time::Instant;
 
 use crate::base::clock::{Moment, certain, millis};
+use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::hold_ref::HoldRef;
 use crate::base::options::Options;
@@ -83,6 +84,9 @@ pub(super) enum WaitRequest {
     Block(u64),
 }
 
+/// Pause before a connection is opened in place of one whose replies are wrong.
+const AFTER_WRONG_REPLY: Duration = Duration::from_millis(50);
+
 impl PendingAcquire {
     /// `queues`: a waiter that dies with its place costs the others the lease that it asked for, so that is short. The
     /// first renewal asks for all of it.
@@ -113,7 +117,8 @@ impl PendingAcquire {
         let checks_quarantine = all.is_some();
         let own = self.options.replicas.map(|own| Replicas { checks_quarantine, ..own });
         // The larger number: an option does not weaken the setting.
-        own.filter(|own| all.is_none_or(|all| own.wanted >= all.wanted)).or(all)
+        let found = own.filter(|own| all.is_none_or(|all| own.wanted >= all.wanted)).or(all);
+        found.map(|found| Replicas { lease: self.terms.lease, ..found })
     }
 
     pub(super) fn key(&self) -> &[u8] {
@@ -125,6 +130,7 @@ impl PendingAcquire {
         let before = self.remains.swap(true, Ordering::Relaxed);
         let routes = &self.core.routes;
         let mut reply = routes.exchange(self.key(), self.draft(wait), until).await;
+        let mut is_first = true;
         // The replies of that connection are those to other requests.
         while let Ok(found) = &reply
             && !is_grant(&found.value)
@@ -133,11 +139,14 @@ impl PendingAcquire {
             if let Some(server) = routes.server_of(self.key()) {
                 server.link.report_broken(found.generation);
             }
+            is_first = false;
+            tokio::time::sleep(AFTER_WRONG_REPLY).await;
             reply = routes.exchange(self.key(), self.draft(wait), until).await;
         }
         let leaves_nothing = match &reply {
             Ok(reply) => {
-                matches!(wait, WaitRequest::Now) && !reply.repeated && reply.value == Value::Nil
+                let is_answer = reply.value == Value::Nil && is_first && !reply.repeated;
+                matches!(wait, WaitRequest::Now) && is_answer
             }
             Err(error) => error.is_refusal(),
         };
@@ -190,14 +199,14 @@ impl PendingAcquire {
     }
 
     /// An error for a lease that outlives the quarantine of the server: the belief in it could outlive a failover.
-    pub(super) async fn require_quarantine(&self) -> Result<(), Error> {
+    pub(super) async fn require_quarantine(&self, deadline: Deadline) -> Result<(), Error> {
         let (lease, safe) = (millis(self.terms.lease), &self.core.ctx.safe_lease_ms);
         if lease <= safe.load(Ordering::Relaxed) {
             return Ok(());
         }
         let mut info = redis::cmd("INFO");
         info.arg("dlock_keys");
-        let until = self.core.ctx.retry_until();
+        let until = deadline.within(self.core.ctx.settings.retry_for);
         let info = self.core.routes.send(self.key(), &info, until).await?;
         // A server that does not tell is believed.
         let length = quarantine_ms(&info, "length")?.unwrap_or(u64::MAX);

@@ -32,9 +32,13 @@ impl PendingAcquire {
                 Deadline::At(end) => end.max(Instant::now() + LEAVE_WITHIN),
                 _ => self.core.ctx.retry_until(),
             };
+            let begun = Moment::now();
             let reply = match self.send(WaitRequest::Queue, until).await {
-                // An answer: the wait goes on.
-                Err(error) if error.is_passing_reply() && !deadline.is_over() => continue,
+                // An answer: the wait goes on. A copy before it may have got a place.
+                Err(error) if error.is_passing_reply() && !deadline.is_over() => {
+                    first.get_or_insert(begun);
+                    continue;
+                }
                 reply => reply?,
             };
             let first = *first.get_or_insert(reply.first);

@@ -22,6 +22,8 @@ pub(crate) struct Replicas {
     /// A grant does not count while the server is in quarantine: a replica that has come over since the grant may have
     /// confirmed another one, of the primary that it came from.
     pub(crate) checks_quarantine: bool,
+    /// Nothing counts at a server whose quarantine is shorter than this.
+    pub(crate) lease: Duration,
 }
 
 /// The write is on enough replicas.
@@ -57,8 +59,9 @@ impl Replicas {
     /// What the settings demand of every grant and renewal, if anything.
     pub(crate) fn of(settings: &Settings) -> Option<Self> {
         let timeout = (settings.lease / 6).min(settings.response_timeout / 3).min(WAIT_MAX);
-        let checks_quarantine = true;
-        settings.replicas.map(|wanted| Self { wanted, timeout, on_disk: false, checks_quarantine })
+        let (checks_quarantine, lease) = (true, settings.lease);
+        let of = |wanted| Self { wanted, timeout, on_disk: false, checks_quarantine, lease };
+        settings.replicas.map(of)
     }
 
     pub(crate) fn timeout_ms(self) -> u64 {
@@ -98,7 +101,14 @@ impl Replicas {
         let replicas = replies.next().transpose()?.map_or(0, |reply| acknowledged(&reply));
         let info = replies.next().transpose()?;
         let quarantine = match info {
-            Some(info) if self.checks_quarantine => quarantine(&info)?,
+            Some(info) if self.checks_quarantine => {
+                let is_short = |length| length < millis(self.lease);
+                if quarantine_ms(&info, "length")?.is_some_and(is_short) {
+                    Quarantine::default()
+                } else {
+                    quarantine(&info)?
+                }
+            }
             _ => Quarantine::NONE,
         };
         Ok(Acknowledged { replicas, quarantine })

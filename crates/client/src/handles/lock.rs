@@ -61,7 +61,7 @@ handle!(
 
 /// What an option of a handle demands.
 fn own_replicas(wanted: u32, timeout: Duration, on_disk: bool) -> Replicas {
-    Replicas { wanted, timeout, on_disk, checks_quarantine: false }
+    Replicas { wanted, timeout, on_disk, checks_quarantine: false, lease: Duration::ZERO }
 }
 
 impl Lock {

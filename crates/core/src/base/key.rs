@@ -9,6 +9,17 @@ pub struct Key<'a> {
     pub name: &'a [u8],
 }
 
+/// Where a key with waiters is, in a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// This node serves it.
+    Here,
+    /// Another node serves its slot, and its value is here.
+    Away,
+    /// Another node serves its slot.
+    Gone,
+}
+
 /// SWAPDB: two databases exchange their keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Swap {

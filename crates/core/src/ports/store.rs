@@ -14,8 +14,8 @@ pub enum Lookup<'a> {
     WrongType,
     /// One of ours.
     Here(&'a mut Resource),
-    /// The key may be on another node: its slot is moving away, and there is no value here; or it has moved, and a
-    /// value that is left here is not in force. No value may be put under it.
+    /// No value here, and the key may be on another node: its slot is moving away, or has moved. No value may be put
+    /// under it.
     Elsewhere,
     /// Unknown: the key may not be touched now; see [`Reach`]. A caller must not ask for it.
     OutOfReach,
@@ -53,6 +53,11 @@ pub trait Store {
     /// Whether the caller may read `key`, so that an answer may name it.
     fn may_read(&self, _key: Key<'_>) -> bool {
         true
+    }
+    /// Whether another node serves the slot of `key`, and this one does not import it. A value that is here, left
+    /// behind or early, is not in force: nothing of it ends, and nothing is granted.
+    fn is_away(&mut self, _key: Key<'_>) -> bool {
+        false
     }
     /// The content of `key`.
     fn get(&mut self, key: Key<'_>) -> Lookup<'_>;

@@ -6,9 +6,10 @@ use crate::ports::store::{Lookup, Reach};
 use crate::ports::turn::Turn;
 use crate::run::enter;
 use crate::run::keyspace;
-use crate::run::keyspace::inspect;
+use crate::run::keyspace::{GONE, inspect};
 use crate::tables::Tables;
 use crate::tables::portions::AT_ONCE;
+use dlock_wire::reply::ErrorCode;
 
 /// Hands off in the dirty queues, if the server accepts writes and all keys can be reached: in the first few now,
 /// in the rest in the tick.
@@ -51,8 +52,13 @@ pub(crate) fn drain_one(tables: &mut Tables, turn: &mut Turn<'_>) -> bool {
         inspect(tables, turn, id);
         return true;
     }
+    if tables.settings.cluster && turn.keys.is_away(key) {
+        keyspace::reject_away(tables, id, turn.fx);
+        return true;
+    }
     if matches!(turn.keys.get(key), Lookup::Elsewhere) {
-        keyspace::reject_elsewhere(tables, turn, key);
+        // The new node may have granted it: its waiters ask there.
+        tables.reject_queue(id, ErrorCode::Moving, GONE, turn.fx);
         return true;
     }
     let looked = enter::on_key(tables, turn, kind, key, |step, resource| {

@@ -12,7 +12,7 @@ use crate::tables::Tables;
 use crate::tables::portions::{AT_ONCE, RETRY_MS};
 
 /// Delay before the machine looks again at a key of a slot that another node serves, in milliseconds.
-const ELSEWHERE_MS: Millis = 1_000;
+const AWAY_MS: Millis = 1_000;
 
 /// Before a search for a deadlock: ends expired leases, because queues count their holders until then. Where only
 /// one slot can be reached, the tick does this, except for the keys that the call names.
@@ -61,19 +61,18 @@ fn end_lease_of(tables: &mut Tables, turn: &mut Turn<'_>, step: Advance<KeyId>) 
     let Some(found) = tables.leases.get(key_id) else { return true };
     let name = found.name.clone();
     let key = Key { db: tables.leases.database_of(found), name: &name };
-    let again_ms = match turn.keys.get(key) {
-        Lookup::Here(resource) if resource.key_id == key_id => {
-            // Opening the key ends some of its expired holds: one portion per piece of work.
-            let _ = enter::on_found_in_part(tables, turn, key);
-            return true;
+    let lease = tables.regime.lease(turn.now.mono);
+    if tables.settings.cluster && turn.keys.is_away(key) {
+        // If the slot comes to this node, the lease is over.
+        if let Some(queue) = tables.waits.queue_of(key) {
+            keyspace::reject_away(tables, queue, turn.fx);
         }
-        Lookup::Elsewhere => {
-            // Another node serves it now. If the slot comes back, the lease is over.
-            keyspace::reject_elsewhere(tables, turn, key);
-            ELSEWHERE_MS
-        }
-        _ => RETRY_MS,
-    };
-    tables.leases.miss(key_id, tables.regime.lease(turn.now.mono) + again_ms);
+        tables.leases.arm(key_id, lease + AWAY_MS);
+    } else if matches!(turn.keys.get(key), Lookup::Here(resource) if resource.key_id == key_id) {
+        // Opening the key ends some of its expired holds: one portion per piece of work.
+        let _ = enter::on_found_in_part(tables, turn, key);
+    } else {
+        tables.leases.miss(key_id, lease + RETRY_MS);
+    }
     true
 }

@@ -73,10 +73,12 @@ pub(crate) fn on_key_alone<R>(
     keyspace::check_queue_of(tables, turn, key);
     lost::see_to_loss_of(tables, turn, key);
 
+    let is_away = tables.settings.cluster && turn.keys.is_away(key);
     let user = turn.keys.user();
     let mut fresh = None;
     let (resource, is_there) = look_up(tables, turn.keys, kind, key, &mut fresh)?;
     let mut step = Step::new(tables, key, turn.now, turn.caller, user, turn.fx, ends_at_most);
+    step.is_away = is_away;
     if is_there {
         step.index(resource);
         step.end_by_itself(resource);

@@ -4,7 +4,7 @@
 //! shell only notes them. Later it asks the machine to check what the key holds by then.
 
 use crate::base::ids::QueueId;
-use crate::base::key::Key;
+use crate::base::key::{Key, Place};
 use crate::base::kind::Kind;
 use crate::base::slab::SlabId;
 use crate::ports::answers::{BROKEN, wrong_type};
@@ -13,6 +13,7 @@ use crate::ports::store::Lookup;
 use crate::ports::turn::Turn;
 use crate::tables::Tables;
 use crate::tables::portions::Slots;
+use crate::tables::queues::waiter::Queue;
 use crate::value::resource::Resource;
 use core::ops::Range;
 use dlock_wire::reply::ErrorCode;
@@ -122,13 +123,13 @@ fn inspect_observers(tables: &mut Tables, turn: &mut Turn<'_>, id: QueueId) {
     }
 }
 
-/// This node no longer serves the slot of these keys: their waiters must ask elsewhere. Checks the queues with these
+/// This node no longer serves the slots of some keys: their waiters must ask elsewhere. Checks the queues with these
 /// numbers, below [`WaitQueues::queue_bound`](crate::tables::queues::WaitQueues::queue_bound), until they make much
 /// work. Returns the first number that it has not checked.
 pub(crate) fn slot_lost(
     tables: &mut Tables,
     queues: Range<QueueId>,
-    mut lost: impl FnMut(Key<'_>) -> bool,
+    mut place: impl FnMut(Key<'_>) -> Place,
     fx: &mut Effects,
 ) -> QueueId {
     let begun = tables.waits.moves();
@@ -136,17 +137,22 @@ pub(crate) fn slot_lost(
         if tables.waits.has_done_enough(fx, begun) {
             return id;
         }
-        if tables.waits.queue(id).is_some_and(|queue| lost(queue.key())) {
-            tables.reject_queue(id, ErrorCode::Moving, GONE, fx);
+        match tables.waits.queue(id).map(|queue| place(queue.key())) {
+            Some(Place::Away) => reject_away(tables, id, fx),
+            Some(Place::Gone) => tables.reject_queue(id, ErrorCode::Moving, GONE, fx),
+            Some(Place::Here) | None => {}
         }
     }
     queues.end
 }
 
-/// Another node may have granted this key: its waiters ask there.
-pub(crate) fn reject_elsewhere(tables: &mut Tables, turn: &mut Turn<'_>, key: Key<'_>) {
-    if let Some(queue) = tables.waits.queue_of(key) {
-        tables.reject_queue(queue, ErrorCode::Moving, GONE, turn.fx);
+/// Another node serves the key of this queue, whose value is here: its waiters ask there. A value that came early
+/// brought its places along, which are part of it, and no call.
+pub(crate) fn reject_away(tables: &mut Tables, id: QueueId, fx: &mut Effects) {
+    let came_early = tables.waits.queue(id).is_some_and(Queue::is_durable)
+        && !tables.waits.walk(id).any(|(_, waiter)| waiter.wait_state.is_parked());
+    if !came_early {
+        tables.reject_queue(id, ErrorCode::Moving, GONE, fx);
     }
 }
 

@@ -66,23 +66,23 @@ fn lose(tables: &mut Tables, turn: &mut Turn<'_>, key: Key<'_>, lost: Lost) {
     let found = turn.keys.get(there);
     let (is_replaced, is_elsewhere) =
         (matches!(found, Lookup::Here(_)), matches!(found, Lookup::Elsewhere));
+    // The memory of requests may be another one since: then it has its own. A latch that has moved is not lost.
+    if prints == tables.spent.prints() && !(is_elsewhere && kind == Kind::Latch) {
+        removed::note_over(tables, requests, tables.regime.lease(turn.now.mono));
+    }
     for (client, id) in bindings {
         unbind_lost(tables, turn, HoldRef { home, key: key_id, id }, client);
     }
-    if is_elsewhere {
-        // Its slot moves: the value is at another node, with its holds and their requests.
-        return keyspace::reject_elsewhere(tables, turn, key);
+    if !is_elsewhere {
+        removed::tell_deleted(tables, turn.fx, key, subjects);
     }
-    // The memory of requests may be another one since: then it has its own.
-    if prints == tables.spent.prints() {
-        removed::note_over(tables, requests, tables.regime.lease(turn.now.mono));
-    }
-    removed::tell_deleted(tables, turn.fx, key, subjects);
     if tables.regime.is_primary() {
         if kind == Kind::Semaphore && !is_replaced {
             tables.in_flight.forget_taken(there);
         }
-        keyspace::value_is_gone(tables, kind, key, turn.fx);
+        if !is_elsewhere {
+            keyspace::value_is_gone(tables, kind, key, turn.fx);
+        }
     }
 }
 

@@ -60,6 +60,9 @@ impl From<End> for HoldEnd {
 impl Step<'_> {
     /// Ends the holds of a key that have expired, and hands off.
     pub(crate) fn end_expired(&mut self, resource: &mut Resource) {
+        if self.is_away {
+            return;
+        }
         if !self.tables.regime.may_end() {
             return;
         }

@@ -53,6 +53,9 @@ pub(crate) enum Verdict {
 impl Step<'_> {
     /// Hands the resource off to the waiters that it now admits, in order of service.
     pub(crate) fn hand_off(&mut self, resource: &mut Resource) {
+        if self.is_away {
+            return;
+        }
         let kind = resource.kind();
         let is_lock = matches!(kind, Kind::Lock | Kind::Fair);
         if is_lock && !matches!(resource.lock(), Lock::Free) {

@@ -175,7 +175,9 @@ impl Regime {
     /// counts from then.
     pub fn quarantine_age(&self, mono: Instant) -> Millis {
         let is_running = self.quarantine_left(mono) > 0;
-        mono - self.quarantine.filter(|_| !is_running).unwrap_or(self.since)
+        let since = self.quarantine.filter(|_| !is_running).unwrap_or(self.since);
+        // Rounded down: a request that is older must not pass for a younger one.
+        mono.0.saturating_sub(since.0) / 1_000
     }
 
     /// How long the quarantine lasts from `mono` on, in milliseconds; 0 if there is none.

@@ -31,7 +31,7 @@ mod view;
 
 use crate::support::{MS, Saved, Seen, World};
 use dlock_core::base::ids::QueueId;
-use dlock_core::base::key::Key;
+use dlock_core::base::key::{Key, Place};
 use dlock_core::base::slab::SlabId;
 use dlock_core::machine::{Fact, ServerEvent};
 use dlock_core::ports::effects::Outcome;
@@ -233,7 +233,11 @@ impl Table {
             ["flushall"] => world.flush(None),
             ["slot-lost", k] => world.step(|machine, turn| {
                 let queues = QueueId::FIRST..machine.tables().waits.queue_bound();
-                machine.slot_lost(queues, |key| key.name == k.as_bytes(), turn.fx);
+                machine.slot_lost(
+                    queues,
+                    |key| if key.name == k.as_bytes() { Place::Gone } else { Place::Here },
+                    turn.fx,
+                );
             }),
             ["failover"] => world.fail_over(),
             ["demote"] => {

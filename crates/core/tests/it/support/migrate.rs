@@ -3,7 +3,7 @@
 use super::server::{decoded, encoded};
 use super::{MS, Seen, World};
 use dlock_core::base::ids::QueueId;
-use dlock_core::base::key::Key;
+use dlock_core::base::key::{Key, Place};
 use dlock_core::base::slab::SlabId;
 use dlock_core::machine::{Machine, ServerEvent};
 use dlock_core::ports::store::{Lookup, Store};
@@ -81,7 +81,11 @@ impl World {
         let mut here = if dump.is_some() { self.unlink(key, false) } else { Seen::default() };
         let lost = self.step(|machine, turn| {
             let queues = QueueId::FIRST..machine.tables().waits.queue_bound();
-            let done = machine.slot_lost(queues.clone(), |one| one == key, turn.fx);
+            let done = machine.slot_lost(
+                queues.clone(),
+                |one| if one == key { Place::Gone } else { Place::Here },
+                turn.fx,
+            );
             assert_eq!(done, queues.end, "there are few queues");
         });
         here.add(lost);
