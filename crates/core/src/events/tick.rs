@@ -3,7 +3,7 @@
 //! **The kinds of work take turns**, like processes under round-robin scheduling. A pointer goes around the kinds. A
 //! piece goes to the first kind from there on that has something due, and the pointer then stands behind that kind. So
 //! between two pieces of one kind, each other kind gets at most one, whatever clients do. A tick does at least one
-//! piece, and a turn of the loop at least one tick. **A kind with something due waits at most [`KINDS`] - 1 turns of
+//! piece, and a turn of the loop at least one tick. **A kind with something due waits at most `KINDS` - 1 turns of
 //! the loop**, and nearly always less than one, because a turn has room for hundreds of pieces. A piece is bounded
 //! (`tables/portions.rs`).
 //!
