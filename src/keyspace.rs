@@ -178,12 +178,11 @@ impl<'a> Keys<'a> {
         is_in
     }
 
-    /// Whether the server says that this node does not serve `key`, which is missing or not. False for keys that the
-    /// command names: the server has already checked them. A replica decides nothing.
+    /// In a cluster: whether the server says that this node does not serve `key`, which is missing or not. False for
+    /// keys that the command names: the server has already checked them. A replica decides nothing.
     fn is_elsewhere(&mut self, key: Key<'_>, is_missing: bool) -> bool {
         let ctx = self.ctx;
-        if !ffi::is_cluster() || self.named.find(key, self.last).is_some() || !ctx.flags().primary()
-        {
+        if self.named.find(key, self.last).is_some() || !ctx.flags().primary() {
             return false;
         }
         let slot = slot(key.name);

@@ -315,7 +315,7 @@ fn nothing_is_granted_after_a_start_before_the_server_accepts_writes() {
 }
 
 /// What a closed connection leaves is work for the time after. A connection that leaves nothing is forgotten at once:
-/// while writes are refused for a long time, very many can come and go.
+/// there can be many of them while writes are refused.
 #[test]
 fn connections_that_close_while_writes_are_refused_leave_no_notice() {
     let server = Server::start();
