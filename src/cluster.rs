@@ -2,10 +2,13 @@
 //! have waiters but no value. So all waiting keys are checked once a second, a few queues at a time. Above
 //! 100,000 queues a check of all takes longer: 10 ms for each 1,000.
 
+use dlock_core::base::ids::QueueId;
 use dlock_core::base::key::{Key, Place};
 use dlock_core::base::time::{Instant, Now};
+use dlock_core::machine::ServerEvent;
 use dlock_core::ports::store::Lookup;
 use dlock_core::tables::regime::Gate;
+use std::ops::Range;
 
 use crate::ffi::{self, Ctx, Verdict};
 use crate::keyspace::{KeyArgs, Scope};
@@ -28,6 +31,9 @@ pub fn check(ctx: Ctx<'_>, now: Now) {
         due(shell).then(|| shell.slot_round.next(&shell.machine.tables().waits, now))
     });
     let Some(Portion { queues, names, mut lost }) = next.flatten() else { return };
+    if !ctx.cluster_is_up() {
+        return end_calls(ctx, queues);
+    }
     let names = names.into_iter();
     let not_ours = names.filter(|(_, name)| ctx.accepts_writes(name) == Verdict::NotOurSlot);
     lost.extend(not_ours.map(|(slot, _)| slot));
@@ -59,6 +65,15 @@ pub fn check(ctx: Ctx<'_>, now: Now) {
     let _ = shell::with(|shell| shell.slot_round.note_lost(lost));
 }
 
+/// The cluster is down: ends the blocked calls in these queues, as servers do with their own. Redis has done it by
+/// then, Valkey leaves those of modules alone.
+fn end_calls(ctx: Ctx<'_>, queues: Range<QueueId>) {
+    let allowed = Allowed { gate: Gate::Shut, scope: Scope::Everywhere };
+    work::on_keys(ctx, allowed, |shell, turn| {
+        shell.machine.event(turn, ServerEvent::ClusterDown(queues));
+    });
+}
+
 /// Error for a call with several keys that this cluster node cannot serve.
 ///
 /// The server itself checks only the first key (see the registration of commands). This function checks that the
@@ -67,7 +82,7 @@ pub fn refusal(ctx: Ctx<'_>, named: KeyArgs<'_>) -> Option<&'static str> {
     if !ffi::is_cluster() {
         return None;
     }
-    let KeyArgs { args, first, keys } = named;
+    let KeyArgs { args, first, keys, .. } = named;
     let mut slots = keys.iter().map(|key| slot(key));
     let one = slots.next()?;
     if slots.any(|other| other != one) {

@@ -4,11 +4,16 @@
 //! [`Parking::calls`], until the server settles the answer), or *gone* (in neither: any later answer for it is
 //! dropped).
 
+use std::iter;
+
 use dlock_core::base::ids::WaiterId;
+use dlock_core::base::kind::Kind;
+use dlock_core::base::time::Instant;
 use dlock_core::machine::Fact;
 use dlock_core::ports::effects::Outcome;
+use dlock_wire::reply::ErrorCode;
 
-use crate::ffi::{Blocked, CallId, Ctx, MainCell};
+use crate::ffi::{self, Blocked, CallId, Ctx, MainCell, OwnedName};
 use crate::inbox::{self, Notice};
 use crate::numbers::NumberMap;
 use crate::{reply, shell};
@@ -23,7 +28,8 @@ pub struct Delivery {
 
 #[derive(Default)]
 struct Parking {
-    waiting: NumberMap<WaiterId, Blocked>,
+    /// With the moment since when they wait.
+    waiting: NumberMap<WaiterId, (Blocked, Instant)>,
     calls: NumberMap<CallId, WaiterId>,
 }
 
@@ -38,23 +44,58 @@ pub fn park(ctx: Ctx<'_>, waiter: WaiterId) -> bool {
     let Some(blocked) = Blocked::block(ctx) else { return false };
     with(|parking| {
         parking.calls.insert(blocked.call(), waiter);
-        parking.waiting.insert(waiter, blocked);
+        parking.waiting.insert(waiter, (blocked, shell::now().mono));
     })
     .is_some()
 }
 
-/// Answers a blocked caller, if it is still there.
-pub fn wake(waiter: WaiterId, outcome: Outcome) {
-    let is_grant = outcome.is_grant();
-    match with(|parking| parking.waiting.remove(&waiter)).flatten() {
-        Some(blocked) => {
-            let call = blocked.call();
-            blocked.unblock(Delivery { waiter, call, outcome });
+/// Answers a blocked caller, if it is still there. A grant is taken back from a caller that may not hold it any more.
+pub fn wake(waiter: WaiterId, mut outcome: Outcome) {
+    let blocked = with(|parking| parking.waiting.remove(&waiter)).flatten();
+    if outcome.is_grant() {
+        let has_waited = |since: Instant| shell::now().mono > since + CHECKED_AFTER_MS;
+        let is_refused = blocked.as_ref().is_some_and(|(_, since)| has_waited(*since))
+            && !may_get(waiter, &outcome);
+        if is_refused {
+            outcome = Outcome::fault(ErrorCode::NoPerm, NO_RIGHT);
+            let _ = shell::with(|shell| shell.machine.learn(Fact::Withheld(waiter)));
         }
-        None if is_grant => inbox::push(Notice::Undelivered(waiter)),
-        None => {}
+        if is_refused || blocked.is_none() {
+            inbox::push(Notice::Undelivered(waiter));
+        }
+    }
+    if let Some((blocked, _)) = blocked {
+        let call = blocked.call();
+        blocked.unblock(Delivery { waiter, call, outcome });
     }
 }
+
+/// Whether the caller that this grant goes to may still make the call that it answers.
+fn may_get(waiter: WaiterId, grant: &Outcome) -> bool {
+    let may = shell::with(|shell| {
+        let (client, kind, keys) = shell.machine.tables().in_flight.sent_to(waiter)?;
+        let (command, count): (&[u8], _) = match (grant, kind) {
+            (Outcome::Tokens(_), _) => (b"DLOCK.MACQUIRE", Some(keys.len())),
+            (Outcome::Granted { .. }, _) => (b"DLOCK.ANYACQUIRE", Some(1)),
+            (Outcome::Taken, _) => (b"DSEM.TAKE", None),
+            (_, Kind::Fair) => (b"DFAIR.ACQUIRE", None),
+            (_, Kind::Rw) => (b"DRW.ACQUIRE", None),
+            (_, Kind::Semaphore) => (b"DSEM.ACQUIRE", None),
+            (_, Kind::Lock | Kind::Latch) => (b"DLOCK.ACQUIRE", None),
+        };
+        let count = count.map(|count| OwnedName::new(count.to_string().as_bytes()));
+        let call = iter::once(OwnedName::new(command)).chain(count);
+        let call: Vec<_> = call.chain(keys.map(OwnedName::new)).collect();
+        Some(ffi::may_still(client, &call))
+    });
+    may.flatten().unwrap_or(true)
+}
+
+const NO_RIGHT: &str = "while the call waited, this user lost the right to it or to its key";
+
+/// A call that waited for less, in milliseconds, was checked by the server a moment ago. To ask once more costs as much
+/// as 4 % of a hand-off.
+const CHECKED_AFTER_MS: u64 = 1;
 
 /// Writes the answer of a blocked call.
 pub fn reply(ctx: Ctx<'_>, delivery: &Delivery) {
@@ -96,7 +137,7 @@ pub enum Detached {
 pub fn part(call: CallId) -> Detached {
     let found = with(|parking| {
         let waiter = *parking.calls.get(&call)?;
-        let Some(blocked) = parking.waiting.remove(&waiter) else {
+        let Some((blocked, _)) = parking.waiting.remove(&waiter) else {
             return Some((None, Detached::Sent(waiter)));
         };
         parking.calls.remove(&call);

@@ -5,11 +5,10 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use dlock_core::base::shares::User;
 use dlock_wire::reply::Sink;
 use redis_module::raw;
 
-use super::codes::{int, ok};
+use super::codes::ok;
 use super::name::{Name, OwnedName};
 use super::owed::replied;
 
@@ -164,18 +163,6 @@ impl<'a> Ctx<'a> {
         unsafe { api!(RedisModule_ReplyWithError(self.as_ptr(), line.as_ptr().cast())) };
     }
 
-    /// Replies the server's own `WRONGTYPE` error.
-    pub fn reply_wrong_type(self) {
-        replied(0);
-        // SAFETY: valid context; the constant is a C string.
-        unsafe {
-            api!(RedisModule_ReplyWithError(
-                self.as_ptr(),
-                raw::REDISMODULE_ERRORMSG_WRONGTYPE.as_ptr().cast(),
-            ))
-        };
-    }
-
     /// Closes the caller's connection at the end of this turn.
     pub(super) fn close_client(self) {
         // SAFETY: valid context; the server refuses an unknown id.
@@ -239,58 +226,6 @@ impl<'a> Ctx<'a> {
             } else {
                 api!(RedisModule_PublishMessage(self.as_ptr(), channel, message));
             }
-        }
-    }
-
-    /// The caller's ACL user; unknown for a script of a replica and a call of another module.
-    pub fn user(self) -> User {
-        // SAFETY: valid context; the text is read before the name is freed, once.
-        unsafe {
-            let raw = api!(RedisModule_GetCurrentUserName(self.as_ptr()));
-            let Some(name) = Name::from_raw(raw) else { return User::UNKNOWN };
-            let user = User::named(name.bytes());
-            api!(RedisModule_FreeString(self.as_ptr(), raw));
-            user
-        }
-    }
-
-    /// Whether the caller's ACL user may publish on `channel`. True if the caller has no user (a script of a replica,
-    /// a call of another module).
-    pub fn may_publish(self, channel: &[u8]) -> bool {
-        let channel = OwnedName::new(channel);
-        let rights = int(raw::REDISMODULE_CMD_CHANNEL_PUBLISH);
-        // SAFETY: a live user, a live string.
-        self.asks_user(|user| unsafe {
-            api!(RedisModule_ACLCheckChannelPermissions(user, channel.name().as_ptr(), rights))
-        })
-    }
-
-    /// Whether the caller's ACL user may read `key`. True if the caller has no user.
-    pub fn may_read(self, key: &[u8]) -> bool {
-        let key = OwnedName::new(key);
-        let rights = int(raw::REDISMODULE_CMD_KEY_ACCESS);
-        // SAFETY: a live user, a live string.
-        self.asks_user(|user| unsafe {
-            api!(RedisModule_ACLCheckKeyPermissions(user, key.name().as_ptr(), rights))
-        })
-    }
-
-    /// The server's answer about the caller's ACL user; true if there is none.
-    fn asks_user(self, ask: impl FnOnce(*mut raw::RedisModuleUser) -> c_int) -> bool {
-        // SAFETY: valid context; the name and the user are freed once.
-        unsafe {
-            let name = api!(RedisModule_GetCurrentUserName(self.as_ptr()));
-            if name.is_null() {
-                return true;
-            }
-            let user = api!(RedisModule_GetModuleUserFromUserName(name));
-            api!(RedisModule_FreeString(self.as_ptr(), name));
-            if user.is_null() {
-                return true;
-            }
-            let answer = ask(user);
-            api!(RedisModule_FreeModuleUser(user));
-            ok(answer)
         }
     }
 }

@@ -54,6 +54,7 @@ mod name;
 mod owed;
 mod page_ends;
 mod rewrite;
+mod rights;
 mod senders;
 
 /// The value of a key of ours.
@@ -75,6 +76,7 @@ pub use main_thread::MainCell;
 pub use name::{Name, OwnedName};
 pub use page_ends::avoid as avoid_page_ends;
 pub use rewrite::records_written;
+pub use rights::may_still;
 pub use senders::Senders;
 
 #[global_allocator]

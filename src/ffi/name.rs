@@ -53,6 +53,14 @@ impl OwnedName {
         }
     }
 
+    /// A string that the server has handed over; `None` if it is null.
+    ///
+    /// # Safety
+    /// `raw`, unless null, is a live string without another owner.
+    pub(super) unsafe fn from_raw(raw: *mut raw::RedisModuleString) -> Option<Self> {
+        NonNull::new(raw).map(Self)
+    }
+
     /// Borrows the string.
     pub fn name(&self) -> Name<'_> {
         Name { raw: self.0, life: PhantomData }

@@ -289,6 +289,36 @@ fn nothing_is_granted_while_the_cluster_is_down() {
     wait_until("all places to be granted", || granted() == all);
 }
 
+/// As BLPOP: Redis answers the calls of modules, too, and dlock those that Valkey leaves. The places stay.
+#[test]
+fn a_cluster_that_is_down_answers_blocked_calls() {
+    for name in ["redis-7.0", "redis-8.2", "valkey-9.1"] {
+        let server = Server::of(name).cluster().start();
+        let spare = (server.slot("k") + 1).to_string();
+        server.cmd(&["DLOCK.ACQUIRE", "k", "h"]).int();
+        server.cmd(&["DLATCH.INIT", "{k}l", "1"]).int();
+        let calls = [
+            "DLOCK.ACQUIRE k w BLOCK 60000",
+            "DLOCK.ACQUIRE k q BLOCK 60000 QUEUE 60000",
+            "DLOCK.AWAIT k BLOCK 0",
+            "DLATCH.AWAIT {k}l BLOCK 0",
+            "BLPOP {k}list 0",
+        ];
+        let waiters = calls.map(|call| server.wait(call));
+        server.wait_blocked(calls.len());
+        server.cmd(&["CLUSTER", "DELSLOTS", &spare]).ok();
+        for (mut waiter, call) in waiters.into_iter().zip(calls) {
+            let reply = waiter.expect_reply(SOON).error();
+            assert!(reply.starts_with("CLUSTERDOWN "), "{name}, {call}: {reply}");
+        }
+        assert_eq!(server.info_number("dlock", "waiters_queued"), 1, "{name}");
+        server.cmd(&["CLUSTER", "ADDSLOTS", &spare]).ok();
+        server.wait_cluster_ok();
+        server.cmd(&["DEL", "k", "{k}l"]).int();
+        server.left_over_check();
+    }
+}
+
 /// A start with a data set that contains leases and waiters, on a server without the required replica.
 #[test]
 fn nothing_is_granted_after_a_start_before_the_server_accepts_writes() {

@@ -65,6 +65,7 @@ mod requests_saved;
 mod restart;
 mod restart_leases;
 mod restore;
+mod rights;
 mod roles;
 mod rules;
 mod rw;

@@ -246,6 +246,9 @@ fn messages_of_snotify_are_sharded() {
     client.cmd(&["DLOCK.RELEASE", "k", "o"]).int();
     let error = client.cmd(&["DLOCK.ACQUIRE", "k", "o", "SNOTIFY", "other"]).error();
     assert!(error.starts_with("NOPERM ") && error.ends_with("SNOTIFY names"), "{error}");
+    let entry = &server.cmd(&["ACL", "LOG", "1"]).items()[0];
+    let field = |name| entry.field(name).text();
+    assert_eq!([field("reason"), field("object")], ["channel", "other"]);
     server.left_over_check();
 }
 

@@ -47,6 +47,8 @@ pub enum ServerEvent<'a> {
     Withdrawn(WaiterId),
     /// A blocked call ended with its connection.
     HungUp(WaiterId),
+    /// The cluster is down: the blocked calls in these queues end.
+    ClusterDown(Range<QueueId>),
     /// A grant did not reach its blocked caller.
     Undelivered(WaiterId),
     /// RENAME or MOVE brought a value to this key.
@@ -110,6 +112,9 @@ pub enum Fact<'a> {
     Requests(Option<SpentRequests>),
     /// The answer of a blocked call was sent.
     Delivered(WaiterId),
+    /// The grant in flight to a parked caller is not sent after all: [`ServerEvent::Undelivered`] follows, and leaves
+    /// its owner nothing.
+    Withheld(WaiterId),
     /// A value was unlinked from this key, which cannot be read now: until [`ServerEvent::Unlinked`], no owner counts
     /// as its holder.
     HoldersGone(Key<'a>),
@@ -152,6 +157,7 @@ impl Machine {
                 disconnect::withdraw(tables, turn.keys, turn.now, waiter);
             }
             ServerEvent::HungUp(waiter) => disconnect::hang_up(tables, turn.keys, turn.now, waiter),
+            ServerEvent::ClusterDown(queues) => disconnect::end_calls(tables, turn, queues),
             ServerEvent::Undelivered(waiter) => undelivered::undelivered(tables, turn, waiter),
             ServerEvent::Moved(key) => keyspace::moved(tables, turn, key),
             ServerEvent::Unlinked(key, lost) => lost::unlinked(tables, turn, key, lost),
@@ -188,6 +194,7 @@ impl Machine {
             Fact::PrimaryStanding(standing) => diverged::stand_as_primary(tables, standing),
             Fact::Requests(spent) => requests::replace_spent(tables, spent),
             Fact::Delivered(waiter) => drop(tables.in_flight.remove(waiter)),
+            Fact::Withheld(waiter) => tables.in_flight.withhold(waiter),
             Fact::HoldersGone(key) => keyspace::forget_holders(tables, key),
             Fact::ValueMoved(resource, key) => keyspace::value_moved(tables, resource, key),
             Fact::Swapped(swap) => flush::keys_swapped(tables, swap),

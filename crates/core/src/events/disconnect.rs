@@ -1,9 +1,11 @@
 //! Connections that close, and calls that are unblocked.
 
-use crate::base::ids::{HoldRef, WaiterId};
+use crate::base::ids::{HoldRef, QueueId, WaiterId};
 use crate::base::key::Key;
+use crate::base::slab::SlabId;
 use crate::base::time::{LeaseInstant, Now};
 use crate::events::undelivered;
+use crate::ports::effects::Outcome;
 use crate::ports::store::{Lookup, Reach, Store};
 use crate::ports::turn::Turn;
 use crate::run::{drain, enter, groups};
@@ -15,6 +17,8 @@ use crate::tables::connection::LeftBehind;
 use crate::tables::portions::AT_ONCE;
 use crate::tables::queues::waiter::Queue;
 use alloc::vec::Vec;
+use core::ops::Range;
+use dlock_wire::reply::ErrorCode;
 
 /// A connection closed, for any reason. Its waiters are removed or start their grace, and the leases of its bound
 /// holds are shortened: some of them in [`drain_some`], which the caller calls afterwards, and the rest
@@ -100,6 +104,18 @@ fn shorten_bound(tables: &mut Tables, turn: &mut Turn<'_>, bound: HoldRef, at: L
 /// what this frees.
 pub(crate) fn withdraw(tables: &mut Tables, store: &mut dyn Store, now: Now, waiter: WaiterId) {
     end_call(tables, store, now, waiter, GivesUp::Unblocked);
+}
+
+/// The cluster is down: ends the blocked calls in these queues, as [`withdraw`] does.
+pub(crate) fn end_calls(tables: &mut Tables, turn: &mut Turn<'_>, queues: Range<QueueId>) {
+    for queue in queues.start.up_to(queues.end) {
+        for slot in tables.waits.waiters_of(queue) {
+            let parked = tables.waits.get(slot).filter(|waiter| waiter.wait_state.is_parked());
+            let Some(call) = parked.map(|waiter| waiter.id) else { continue };
+            withdraw(tables, turn.keys, turn.now, call);
+            turn.fx.wake(call, Outcome::fault(ErrorCode::ClusterDown, "The cluster is down"));
+        }
+    }
 }
 
 /// The connection of a blocked call is closed. As [`withdraw`], but a place in a durable queue stays:

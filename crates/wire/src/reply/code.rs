@@ -41,11 +41,15 @@ pub enum ErrorCode {
     WrongType,
     /// The server is a replica.
     ReadOnly,
+    /// The cluster is down, as this server sees it.
+    ClusterDown,
+    /// The user lost the right to the command, or to its key, while the call waited.
+    NoPerm,
 }
 
 impl ErrorCode {
     /// All codes.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::NotHeld,
         Self::Spent,
         Self::Lost,
@@ -64,6 +68,8 @@ impl ErrorCode {
         Self::Err,
         Self::WrongType,
         Self::ReadOnly,
+        Self::ClusterDown,
+        Self::NoPerm,
     ];
 
     /// The word on the wire.
@@ -87,6 +93,8 @@ impl ErrorCode {
             Self::Err => "ERR",
             Self::WrongType => "WRONGTYPE",
             Self::ReadOnly => "READONLY",
+            Self::ClusterDown => "CLUSTERDOWN",
+            Self::NoPerm => "NOPERM",
         }
     }
 

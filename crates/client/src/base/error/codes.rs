@@ -70,13 +70,16 @@ pub(super) fn kind_of(error: &redis::RedisError) -> ErrorKind {
         Some(ErrorCode::Stopped) => ErrorKind::Stopped,
         Some(ErrorCode::Unblocked) => ErrorKind::Unblocked,
         Some(ErrorCode::WrongType) => ErrorKind::WrongType,
-        Some(ErrorCode::ReadOnly | ErrorCode::Moving) => ErrorKind::Unavailable,
+        Some(ErrorCode::ReadOnly | ErrorCode::Moving | ErrorCode::ClusterDown) => {
+            ErrorKind::Unavailable
+        }
+        Some(ErrorCode::NoPerm) => ErrorKind::Refused,
         Some(ErrorCode::Err) => ErrorKind::Invalid,
         // Those of the server itself.
         None => match code {
-            "NOPERM" | "NOAUTH" | "WRONGPASS" => ErrorKind::Refused,
-            "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK"
-            | "NOREPLICAS" | "MISCONF" | "BUSY" => ErrorKind::Unavailable,
+            "NOAUTH" | "WRONGPASS" => ErrorKind::Refused,
+            "LOADING" | "MASTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK" | "NOREPLICAS" | "MISCONF"
+            | "BUSY" => ErrorKind::Unavailable,
             "CROSSSLOT" => ErrorKind::Invalid,
             _ => ErrorKind::Server,
         },

@@ -154,6 +154,23 @@ impl GrantsInFlight {
         Some(grant)
     }
 
+    /// The caller is not to have this grant: nothing of it stays.
+    pub(crate) fn withhold(&mut self, waiter: WaiterId) {
+        if let Some(grant) = self.grants.get_mut(&waiter) {
+            grant.stays = Stays::Nothing;
+        }
+    }
+
+    /// The connection that the answer to `waiter` goes to, and the keys that it grants, with their family.
+    pub fn sent_to(
+        &self,
+        waiter: WaiterId,
+    ) -> Option<(u64, Kind, impl ExactSizeIterator<Item = &[u8]>)> {
+        let grant = self.grants.get(&waiter)?;
+        let names = grant.parts.iter().map(|part| &*part.name);
+        Some((grant.client, grant.parts.first()?.kind, names))
+    }
+
     /// Takes all of them away.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = InFlight> + use<> {
         let fresh = Self::new(*self.grants.hasher());

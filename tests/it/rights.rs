@@ -1,0 +1,52 @@
+//! Rights that a user loses while its call waits.
+
+use std::time::Duration;
+
+use crate::{
+    scene::block,
+    support::{Reply, SOON, Server, wait_until},
+};
+
+const SERVERS: [&str; 3] = ["redis-7.0", "redis-8.2", "valkey-9.1"];
+
+/// Redis 7.2 and later, and Valkey, answer BLPOP in the same way; Redis 7.0 serves it. Switched off alone (`off`), a
+/// user keeps what its open connections may do, BLPOP and dlock's calls.
+#[test]
+fn a_wait_of_a_user_that_lost_the_right_is_not_granted() {
+    let waits: [(&str, &str); 8] = [
+        ("DLOCK.ACQUIRE k h", "DLOCK.ACQUIRE k w BLOCK 0"),
+        ("DLOCK.ACQUIRE k h", "DLOCK.ACQUIRE k w BLOCK 0 QUEUE 60000"),
+        ("DFAIR.ACQUIRE k h", "DFAIR.ACQUIRE k w BLOCK 0"),
+        ("DRW.ACQUIRE k h WRITE", "DRW.ACQUIRE k w READ BLOCK 0"),
+        ("DSEM.ACQUIRE k h LIMIT 1", "DSEM.ACQUIRE k w BLOCK 0"),
+        ("DSEM.ACQUIRE k h LIMIT 1", "DSEM.TAKE k 1 BLOCK 0"),
+        ("DLOCK.ACQUIRE k h", "DLOCK.MACQUIRE 2 free k w BLOCK 0"),
+        ("DLOCK.ACQUIRE k h", "DLOCK.ANYACQUIRE 1 k w BLOCK 0"),
+    ];
+    for name in SERVERS {
+        let server = Server::of(name).start();
+        for (first, call) in waits {
+            let command = call.split(' ').next().expect("a command").to_lowercase();
+            for lost in ["resetkeys".to_owned(), format!("-{command}")] {
+                let rules = ["on", "nopass", "~*", "+@all"];
+                server.cmd(&[&["ACL", "SETUSER", "u", "reset"][..], &rules].concat()).ok();
+                let mut client = server.client();
+                client.cmd(&["AUTH", "u", "x"]).ok();
+                let mut holder = server.client();
+                let first: Vec<_> = first.split(' ').chain(["BIND", "0"]).collect();
+                assert!(!holder.cmd(&first).is_null());
+                block(&server, &mut client, &call.split(' ').map(Into::into).collect::<Vec<_>>());
+                // A call that waited for less than 1 ms was checked by the server just now.
+                std::thread::sleep(Duration::from_millis(2));
+                server.cmd(&["ACL", "SETUSER", "u", &lost]).ok();
+                drop(holder);
+                let refusal = client.reply(SOON).error();
+                assert!(refusal.starts_with("NOPERM "), "{name}, {call}, {lost}: {refusal}");
+                wait_until("the grant to be taken back", || server.keys() == 0);
+                let entry = server.cmd(&["ACL", "LOG", "1"]).items()[0].field("username").text();
+                assert_eq!(entry, "u", "{name}, {call}");
+            }
+        }
+        server.left_over_check();
+    }
+}
