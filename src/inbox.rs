@@ -21,7 +21,8 @@ use crate::shell;
 use crate::slot::slot;
 
 pub use lost::{
-    Address, follow, forget_lost_latch, has_lost_latch, last_unlinked_in, take_lost, with_lost,
+    Address, evict, follow, forget_lost_latch, has_lost_latch, last_unlinked_in, take_lost,
+    with_lost,
 };
 
 impl Notice {

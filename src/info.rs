@@ -22,7 +22,7 @@ pub fn write(to: &mut InfoWriter, crash: bool) {
     }
     // Counted here, because they are not part of the machine.
     let parked = parking::count() as u64;
-    let noted = u64::from(!inbox::is_empty());
+    let noted = u64::from(!inbox::is_empty() || inbox::has_loaded());
     let _ = shell::with(|shell| {
         let machine = &shell.machine;
         let (blocked, queued) = machine.tables().waits.blocked_and_queued();
@@ -77,6 +77,7 @@ pub fn write(to: &mut InfoWriter, crash: bool) {
             to.number(c"deadlock_searches_cut", counters.deadlock_searches_cut);
             to.number(c"replaced", counters.replaced);
             to.number(c"unclaimed", counters.unclaimed);
+            to.number(c"evicted", counters.evicted);
             to.number(c"refused_notheld", counters.refused_notheld);
             to.number(c"refused_spent", counters.refused_spent);
             to.number(c"refused_stale", counters.refused_stale);

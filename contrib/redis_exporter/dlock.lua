@@ -17,6 +17,7 @@ local metrics = {
   dlock_expiries = { string.format(lost, "expired"), 1 },
   dlock_disconnected = { string.format(lost, "disconnected"), 1 },
   dlock_unclaimed = { string.format(lost, "unclaimed"), 1 },
+  dlock_evicted = { string.format(lost, "evicted"), 1 },
   dlock_deadlocks_refused = { "dlock_deadlocks_refused_total", 1 },
   dlock_deadlock_searches_cut = { "dlock_deadlock_searches_cut_total", 1 },
   dlock_refused_notheld = { string.format(refused, "NOTHELD"), 1 },

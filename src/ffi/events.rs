@@ -11,7 +11,7 @@ use crate::inbox::{self, Address, Load, Notice};
 use crate::shell;
 
 use super::codes::{OK, ok};
-use super::ctx::Ctx;
+use super::ctx::{Ctx, Level, log};
 use super::key::{Content, KeyHandle, Mode};
 use super::name::Name;
 use super::{datatype, guard, rewrite};
@@ -37,7 +37,14 @@ static UNLINKED: AtomicBool = AtomicBool::new(false);
 /// Whether the module is subscribed to generic events.
 static FOLLOWING: AtomicBool = AtomicBool::new(false);
 
-/// Subscribes to RENAME and MOVE events, in time for a running one that has just unlinked a value of ours.
+/// Whether the log has said that this server evicts locks.
+static WARNED: AtomicBool = AtomicBool::new(false);
+
+const EVICTS: &str = "the server evicted a key of dlock to free memory: what it held is free for others, though its \
+    holder may still work. Set maxmemory-policy to noeviction, or to a volatile policy, which spares locks. INFO and \
+    DLOCK.LOG count evictions; only the first one is logged here";
+
+/// Subscribes to RENAME, MOVE and eviction events, in time for a running one that has just unlinked a value of ours.
 ///
 /// The server reports them only together with every DEL and EXPIRE of all clients, at some 0.2 µs each. So the module
 /// subscribes only when a server command (RENAME, DEL and similar) first unlinks one of its values. Servers that use
@@ -52,7 +59,7 @@ pub fn follow_moves() {
     let subscribed = super::ctx::module_ctx().is_some_and(|ctx| unsafe {
         ok(api!(RedisModule_SubscribeToKeyspaceEvents(
             ctx.as_ptr(),
-            raw::REDISMODULE_NOTIFY_GENERIC,
+            raw::REDISMODULE_NOTIFY_GENERIC | raw::REDISMODULE_NOTIFY_EVICTED,
             Some(keyspace_event),
         )))
     });
@@ -201,7 +208,7 @@ fn follow_to(event: Option<Ctx<'_>>, key: Name<'_>, is_rename: bool) -> Option<u
     told.into_iter().chain(used).filter(|&db| db != from).find(|&db| is_in(db)).or(told)
 }
 
-/// Called for every generic event of the server (DEL, EXPIRE, …): one comparison unless a value of ours moved.
+/// Called for every eviction and every generic event of the server (DEL, EXPIRE, …): one comparison unless a value of ours moved.
 unsafe extern "C" fn keyspace_event(
     ctx: *mut raw::RedisModuleCtx,
     _class: c_int,
@@ -215,6 +222,14 @@ unsafe extern "C" fn keyspace_event(
         // SAFETY: context, C string and key are valid during this call, on the main thread.
         let (ctx, event, key) =
             unsafe { (Ctx::from_raw(ctx), CStr::from_ptr(event), Name::from_raw(key)) };
+        if event == c"evicted" {
+            if key.is_some_and(|key| inbox::evict(key.bytes()))
+                && !WARNED.swap(true, Ordering::Relaxed)
+            {
+                log(Level::Warning, EVICTS);
+            }
+            return;
+        }
         if event != c"rename_to" && event != c"move_to" {
             return;
         }

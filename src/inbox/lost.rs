@@ -45,6 +45,18 @@ pub fn follow(value: Address) -> bool {
     found.flatten().is_some()
 }
 
+/// The server has just evicted a key with this name. Returns whether the value that was unlinked last was its value.
+pub fn evict(key: &[u8]) -> bool {
+    let found = INBOX.try_with(|inbox| match inbox.new.back_mut() {
+        Some((_, Notice::Unlinked { name, lost: Some(lost), .. })) if **name == *key => {
+            lost.evict();
+            true
+        }
+        _ => false,
+    });
+    found.unwrap_or(false)
+}
+
 /// Takes what was removed from a key when the running operation opened it.
 pub fn take_lost(key: Key<'_>) -> Option<Lost> {
     INBOX.try_with(|inbox| {

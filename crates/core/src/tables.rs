@@ -52,6 +52,7 @@ pub struct Counters {
     pub deadlock_searches_cut: u64,
     pub replaced: u64,
     pub unclaimed: u64,
+    pub evicted: u64,
     pub refused_notheld: u64,
     pub refused_spent: u64,
     pub refused_stale: u64,

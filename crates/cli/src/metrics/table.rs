@@ -123,7 +123,7 @@ const fn in_unit(info: &'static str, family: &'static str, unit: Unit) -> Field 
 }
 
 /// The numbers of INFO that are shown.
-pub static FIELDS: [Field; 39] = [
+pub static FIELDS: [Field; 40] = [
     field("held_locks", "dlock_held_locks"),
     field("leased_permits", "dlock_leased_permits"),
     field("keys_entered", "dlock_keys"),
@@ -156,6 +156,7 @@ pub static FIELDS: [Field; 39] = [
     labelled("disconnected", "dlock_holds_lost", "reason", "disconnected"),
     labelled("broken", "dlock_holds_lost", "reason", "broken"),
     labelled("unclaimed", "dlock_holds_lost", "reason", "unclaimed"),
+    labelled("evicted", "dlock_holds_lost", "reason", "evicted"),
     field("replaced", "dlock_calls_replaced"),
     field("deadlocks_refused", "dlock_deadlocks_refused"),
     field("deadlock_searches_cut", "dlock_deadlock_searches_cut"),

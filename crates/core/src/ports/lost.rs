@@ -1,5 +1,6 @@
 //! What is left of a value that the server has unlinked from its key.
 
+use crate::base::bytes::Owner;
 use crate::base::ids::{HoldId, KeyId};
 use crate::base::key::{Key, Swap};
 use crate::base::kind::Kind;
@@ -24,6 +25,11 @@ pub struct Lost {
     pub(crate) bindings: Vec<(u64, HoldId)>,
     /// Of the holds that send messages.
     pub(crate) subjects: Subjects,
+    /// How many holds it had, and the owner, the id and the token of the first.
+    pub(crate) holds: u64,
+    pub(crate) first: Option<(Owner, HoldId, u64)>,
+    /// The server evicted it.
+    pub(crate) is_evicted: bool,
     /// RENAME or MOVE unlinked it: the value lives on under another key.
     pub(crate) has_moved: bool,
 }
@@ -37,15 +43,31 @@ impl Lost {
         if matches!(&resource.body, Body::Latch(latch) if latch.count > 0) {
             requests.push((prints.of(key, LOST_LATCH), Use::Lost(Loss::Deleted)));
         }
+        let (mut holds, mut first) = (0, None);
         // One walk: holds are scattered in memory.
         for (id, hold) in resource.holds() {
+            holds += 1;
+            first.get_or_insert_with(|| (hold.owner.clone(), id, hold.token));
             requests.extend(prints.of_hold(key, kind, id, hold, Loss::Deleted));
             if hold.bound_to() != NO_CLIENT {
                 bindings.push((hold.bound_to(), id));
             }
             subjects.push(id, hold);
         }
-        Self { key_id, db: key.db, kind, prints, requests, bindings, subjects, has_moved: false }
+        let (db, is_evicted, has_moved) = (key.db, false, false);
+        Self {
+            key_id,
+            db,
+            kind,
+            prints,
+            requests,
+            bindings,
+            subjects,
+            holds,
+            first,
+            is_evicted,
+            has_moved,
+        }
     }
 
     /// Two databases were swapped since.
@@ -56,6 +78,11 @@ impl Lost {
     /// RENAME or MOVE has brought the value to another key. Call this as soon as that is known.
     pub fn follow(&mut self) {
         self.has_moved = true;
+    }
+
+    /// The server says that it has evicted the value.
+    pub fn evict(&mut self) {
+        self.is_evicted = true;
     }
 
     /// Whether it was a closed latch that is gone.

@@ -56,6 +56,10 @@ fn is_gone(tables: &mut Tables, key: Key<'_>, lost: &Lost, is_back: bool) -> boo
 
 /// Applies the loss of a value. A replica does the same itself.
 fn lose(tables: &mut Tables, turn: &mut Turn<'_>, key: Key<'_>, lost: Lost) {
+    if lost.is_evicted && tables.regime.is_primary() {
+        tables.counters.evicted += lost.holds;
+        tables.observe_eviction(turn.now, key, &lost);
+    }
     let Lost { key_id, db, kind, prints, requests, bindings, subjects, .. } = lost;
     // Where a swap since then took the other keys of its database. The waiters stayed.
     let there = Key { db, ..key };

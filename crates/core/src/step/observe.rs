@@ -9,6 +9,7 @@ use crate::base::kind::Kind;
 use crate::base::time::{Millis, Now};
 use crate::ports::answers::FOREVER;
 use crate::ports::effects::{Answer, Fault, Outcome};
+use crate::ports::lost::Lost;
 use crate::step::Step;
 use crate::step::end::End;
 use crate::tables::Tables;
@@ -91,6 +92,19 @@ impl Tables {
         self.latency.count_held(now, Kind::Rw, hold);
         let about = About::hold(now, Kind::Rw, key, id, hold);
         self.note(now, LogEvent::Broken, about, |text| write_breaker(text, client));
+    }
+}
+
+impl Tables {
+    /// The server evicted a key of ours.
+    pub(crate) fn observe_eviction(&mut self, now: Now, key: Key<'_>, lost: &Lost) {
+        let first = lost.first.as_ref();
+        let owner = first.map_or(&[][..], |(owner, ..)| owner);
+        let token = first.map_or(LogToken::None, |(_, id, token)| token_of(*id, *token));
+        let about = About { token, ..About::call(lost.kind, key, owner, &[]) };
+        self.note(now, LogEvent::Evicted, about, |text| {
+            write!(text, "holds: {}; see maxmemory-policy", lost.holds)
+        });
     }
 }
 

@@ -47,6 +47,8 @@ pub enum LogEvent {
     Broken,
     /// A grant to a place in the queue was not claimed in time.
     Unclaimed,
+    /// The server evicted the key, with its holds, to free memory.
+    Evicted,
     /// A call was refused because it would have closed a cycle of waiting owners.
     Deadlock,
     /// A late copy of a request whose hold had ended was refused.
@@ -59,11 +61,12 @@ pub enum LogEvent {
 
 impl LogEvent {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Expired,
         Self::Disconnected,
         Self::Broken,
         Self::Unclaimed,
+        Self::Evicted,
         Self::Deadlock,
         Self::Spent,
         Self::SlowWait,
@@ -77,6 +80,7 @@ impl LogEvent {
             Self::Disconnected => "disconnected",
             Self::Broken => "broken",
             Self::Unclaimed => "unclaimed",
+            Self::Evicted => "evicted",
             Self::Deadlock => "deadlock",
             Self::Spent => "spent",
             Self::SlowWait => "slow-wait",
