@@ -34,7 +34,7 @@ fn carry_out(ctx: Ctx<'_>, id: CommandId, args: &Args<'_>, slices: &[&[u8]]) {
         _ => (0, slices.get(..1).unwrap_or_default()),
     };
     let has_several = keys.len() > 1;
-    let keys = KeyArgs { args: *args, first, keys };
+    let keys = KeyArgs { args: *args, first, keys, command: id.name() };
     if has_several && let Some(error) = cluster::refusal(ctx, keys) {
         return ctx.reply_error(error);
     }

@@ -4,7 +4,9 @@ use dlock_core::base::key::Key;
 use dlock_core::base::shares::User;
 use dlock_core::ports::lost::Lost;
 use dlock_core::ports::store::{Lookup, Reach, Store};
+use dlock_core::tables::queues::WaitQueues;
 use dlock_core::value::resource::Resource;
+use dlock_wire::reply::{self, quote};
 
 use crate::ffi::{
     self, Args, Content, Ctx, KeyHandle, Level, Mode, Name, OwnedName, Value, Verdict, log,
@@ -22,6 +24,8 @@ pub struct KeyArgs<'a> {
     pub first: usize,
     /// The keys.
     pub keys: &'a [&'a [u8]],
+    /// The name of the command.
+    pub command: &'static str,
 }
 
 impl<'a> KeyArgs<'a> {
@@ -42,6 +46,32 @@ impl<'a> Named<'a> {
     /// No keys.
     pub fn none() -> Self {
         Self { db: 0, args: KeyArgs::default() }
+    }
+
+    /// What is wrong with the type of a key: the family of the value or of the waiters there, and that of the command.
+    #[cold]
+    pub fn wrong_type(&self, waits: &WaitQueues, store: &mut dyn Store) -> String {
+        const TEXT: &str = "Operation against a key holding the wrong kind of value";
+        let own = self.args.command.split('.').next().unwrap_or_default();
+        for name in self.args.keys {
+            let key = Key { db: self.db, name };
+            let family = match store.get(key) {
+                Lookup::Here(resource) => Some(resource.kind()),
+                Lookup::Missing => waits.queue_of(key).and_then(|id| Some(waits.queue(id)?.kind)),
+                Lookup::WrongType => {
+                    return format!("{TEXT}: {} holds nothing of dlock", quote(name));
+                }
+                Lookup::Elsewhere | Lookup::OutOfReach => None,
+            };
+            let family = family.map(|kind| reply::Kind::from(kind).name().to_uppercase());
+            if let Some(family) = family.filter(|family| family != own) {
+                return format!(
+                    "{TEXT}: {} belongs to {family}, the command to {own}",
+                    quote(name)
+                );
+            }
+        }
+        TEXT.to_owned()
     }
 
     /// The string of the first key.

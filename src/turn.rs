@@ -10,11 +10,12 @@ use dlock_core::base::time::Now;
 use dlock_core::events::tick::Progress;
 use dlock_core::machine::{Fact, ServerEvent};
 use dlock_core::ops::counts_by_user;
-use dlock_core::ports::effects::Effects;
+use dlock_core::ports::effects::{Answer, Effects, Outcome};
 use dlock_core::ports::turn::{Caller, Turn};
 use dlock_core::tables::regime::{Gate, Role};
 use dlock_core::value::hold::NO_CLIENT;
 use dlock_wire::permit::PermitId;
+use dlock_wire::reply::ErrorCode;
 use dlock_wire::request::{LatchOp, LockOp, Op, Read, SemOp};
 
 use crate::ffi::{self, Ctx, Mode};
@@ -62,11 +63,12 @@ pub fn read(ctx: Ctx<'_>, keys: KeyArgs<'_>, call: &Read<'_>) {
     let (named, scope) = reached;
     let view = shell::with(|shell| {
         let mut keys = Keys::new(ctx, Mode::Read, scope, named);
-        shell.machine.read(&mut keys, shell::now(), ctx.db(), call)
+        let view = shell.machine.read(&mut keys, shell::now(), ctx.db(), call);
+        view.map_err(|_| named.wrong_type(&shell.machine.tables().waits, &mut keys))
     });
     match view {
         Some(Ok(view)) => reply::show(ctx, &view),
-        Some(Err(_)) => ctx.reply_wrong_type(),
+        Some(Err(text)) => ctx.reply_error(&format!("{} {text}", ErrorCode::WrongType)),
         None => ctx.reply_error(BUSY),
     }
     ring_if_noted();
@@ -176,6 +178,11 @@ fn execute(
         let keys = &mut Keys::new(ctx, plan.mode, scope, named).of_user(plan.user, caller.has_user);
         let turn = &mut Turn { keys, now, caller: caller.as_core(), fx };
         shell.machine.execute(turn, op, plan.permit);
+        if let Some(Answer::Now(Outcome::Fault(fault))) = &mut turn.fx.answer
+            && fault.code == ErrorCode::WrongType
+        {
+            fault.text = named.wrong_type(&shell.machine.tables().waits, turn.keys);
+        }
         Ok(())
     });
     executed.unwrap_or(Err(BUSY))

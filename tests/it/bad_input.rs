@@ -30,6 +30,7 @@ pub const OWNER: &str = "ERR owner must be 1 to 256 bytes";
 pub const NOTIFY: &str = "ERR NOTIFY must be 1 to 256 bytes";
 pub const REQID: &str = "ERR REQID must be 1 to 64 bytes";
 pub const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+const FOREIGN: &str = "WRONGTYPE Operation against a key holding the wrong kind of value: \"text\" holds nothing of dlock";
 const NOT_HELD: &str = r#"NOTHELD "held" is held by another owner, not by "o""#;
 const FREE: &str = r#"NOTHELD "o" does not hold "k": nobody does"#;
 const APPLY: &str = "ERR DLOCK.APPLY is for replication and the append-only file";
@@ -80,9 +81,9 @@ const TABLE: &[(&str, &str)] = &[
     // Unknown options, and options of other commands.
     ("DLOCK.ACQUIRE k o FOO", "ERR unknown option 'FOO' for DLOCK.ACQUIRE"),
     ("DLOCK.ACQUIRE k o ", "ERR unknown option '' for DLOCK.ACQUIRE"),
-    ("DLOCK.ACQUIRE k o 30000", "ERR unknown option '30000' for DLOCK.ACQUIRE"),
+    ("DLOCK.ACQUIRE k o 30000", "ERR unknown option '30000' for DLOCK.ACQUIRE; a lease is written PX milliseconds or EX seconds"),
     ("DLOCK.ACQUIRE k o TOKEN 5", "ERR unknown option 'TOKEN' for DLOCK.ACQUIRE"),
-    ("DLOCK.ACQUIRE k o PX 5 6", "ERR unknown option '6' for DLOCK.ACQUIRE"),
+    ("DLOCK.ACQUIRE k o PX 5 6", "ERR unknown option '6' for DLOCK.ACQUIRE; a lease is written PX milliseconds or EX seconds"),
     ("DLOCK.ACQUIRE k o it's", r"ERR unknown option 'it\'s' for DLOCK.ACQUIRE"),
     ("DLOCK.ACQUIRE k o %s%n%d", "ERR unknown option '%s%n%d' for DLOCK.ACQUIRE"),
     ("DLOCK.ACQUIRE k o PX\r\n+OK 5", r"ERR unknown option 'PX\r\n+OK' for DLOCK.ACQUIRE"),
@@ -174,16 +175,16 @@ const TABLE: &[(&str, &str)] = &[
     ("DLOCK.RELEASE \0\r\n\t \"\\", r#"NOTHELD "\"\\" does not hold "\x00\r\n\t": nobody does"#),
     ("DLOCK.RELEASE ä {o*256}", r#"NOTHELD "{o*64}"... does not hold "\xc3\xa4": nobody does"#),
     // Another type under the key.
-    ("DLOCK.ACQUIRE text o", WRONG_TYPE),
-    ("DLOCK.ACQUIRE text o BLOCK 0 QUEUE 5", WRONG_TYPE),
-    ("DLOCK.RELEASE text o", WRONG_TYPE),
-    ("DLOCK.RENEW text o", WRONG_TYPE),
-    ("DLOCK.CHECK text 1", WRONG_TYPE),
-    ("DLOCK.FENCE text o 1", WRONG_TYPE),
-    ("DLOCK.BREAK text", WRONG_TYPE),
-    ("DLOCK.INFO text", WRONG_TYPE),
-    ("DLOCK.WAITERS text", WRONG_TYPE),
-    ("DLOCK.POSITION text o", WRONG_TYPE),
+    ("DLOCK.ACQUIRE text o", FOREIGN),
+    ("DLOCK.ACQUIRE text o BLOCK 0 QUEUE 5", FOREIGN),
+    ("DLOCK.RELEASE text o", FOREIGN),
+    ("DLOCK.RENEW text o", FOREIGN),
+    ("DLOCK.CHECK text 1", FOREIGN),
+    ("DLOCK.FENCE text o 1", FOREIGN),
+    ("DLOCK.BREAK text", FOREIGN),
+    ("DLOCK.INFO text", FOREIGN),
+    ("DLOCK.WAITERS text", FOREIGN),
+    ("DLOCK.POSITION text o", FOREIGN),
     ("GET held", WRONG_TYPE),
     ("LPUSH held x", WRONG_TYPE),
     // Commands that only servers send to servers.

@@ -63,7 +63,13 @@ impl fmt::Display for ParseError<'_> {
             Fault::UnknownOption(word) => {
                 f.write_str("unknown option ")?;
                 write_quoted(f, word, '\'')?;
-                write!(f, " for {}", self.command.name())
+                write!(f, " for {}", self.command.name())?;
+                let name = self.command.name();
+                let has_lease = name.ends_with("ACQUIRE") || name.ends_with("RENEW");
+                if has_lease && !word.is_empty() && word.iter().all(u8::is_ascii_digit) {
+                    f.write_str("; a lease is written PX milliseconds or EX seconds")?;
+                }
+                Ok(())
             }
             Fault::Repeated(option) => write!(f, "option {option} given twice"),
             Fault::Exclusive(one, other) => write!(f, "{one} and {other} exclude each other"),

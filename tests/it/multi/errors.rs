@@ -112,6 +112,7 @@ fn a_key_of_another_type_among_them_stops_the_call() {
         ] {
             let refusal = server.ask(call).error();
             assert!(refusal.starts_with("WRONGTYPE "), "{other}: {call}: {refusal}");
+            assert!(refusal.contains("\"other\" "), "{other}: {call}: {refusal}");
             assert_eq!(picture(&server, "k1 k2 f1 f2"), "k1:a k2:a f1:- f2:-", "{call}");
         }
         let lease = server.cmd(&["DLOCK.INFO", "k1"]).field("lease-ms").int();

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt as _;
 
 use dlock_client::Client;
+use dlock_client::admin::{Admin, LogEvent};
 use serde_json::{Value, json};
 
 use super::{Hold, Party, Wait, Waits};
@@ -27,9 +28,10 @@ pub async fn why(client: &Client, args: &Why, out: &mut impl Write) -> Result<()
     let number = waits.numbers.get(&Party::Owner(owner.to_vec())).copied();
     let Some(number) = number.filter(|&number| !waits.of_party[number].is_empty()) else {
         let rest = if waits.is_complete { "" } else { " (not all waiters could be read)" };
+        let lost = lost_last(&admin, owner).await;
         return Err(Failure::new(
             NOTHING,
-            format!("{} waits for nothing{rest}", text::quoted(owner)),
+            format!("{} waits for nothing{rest}{lost}", text::quoted(owner)),
         ));
     };
     let mut chain = Chain::new(&waits);
@@ -42,6 +44,25 @@ pub async fn why(client: &Client, args: &Why, out: &mut impl Write) -> Result<()
         }
     }
     Ok(())
+}
+
+/// How the last hold ended that this owner lost, if the log has one and may be read.
+async fn lost_last(admin: &Admin, owner: &[u8]) -> String {
+    const ENDS: [LogEvent; 5] = [
+        LogEvent::Expired,
+        LogEvent::Disconnected,
+        LogEvent::Broken,
+        LogEvent::Unclaimed,
+        LogEvent::Evicted,
+    ];
+    let logs = admin.log(None).await.unwrap_or_default();
+    let entries = logs.iter().flat_map(|log| &log.entries);
+    let lost = entries.filter(|entry| entry.owner == owner && ENDS.contains(&entry.event));
+    lost.max_by_key(|entry| entry.time).map_or_else(String::new, |entry| {
+        let (key, when) = (text::bytes(&entry.key), text::timestamp(entry.time));
+        let details = text::printable(&entry.text);
+        format!("; it lost {key} at {when}: {} ({details})", entry.event)
+    })
 }
 
 /// The explanation, while it is made.

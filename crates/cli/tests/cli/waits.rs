@@ -1,6 +1,6 @@
 //! `dlock why` and `dlock graph`
 
-use dlock_testing::{Blocked, Reply as _, Server, args};
+use dlock_testing::{Blocked, Reply as _, Server, args, wait_until};
 use serde_json::{Value, json};
 
 use crate::command::{output, stdout};
@@ -55,6 +55,11 @@ fn why_follows_the_chain_to_its_end() {
     assert_eq!(json["waits"].as_array().map(Vec::len), Some(2));
     let none = output(&server, &["why", "a"]);
     assert_eq!((none.code, none.stderr.as_str()), (1, "dlock: \"a\" waits for nothing\n"));
+    server.cmd(&["DLOCK.ACQUIRE", "short", "a", "PX", "30"]).int();
+    wait_until("the end of the lease", || server.cmd(&["EXISTS", "short"]).int() == 0);
+    let lost = output(&server, &["why", "a"]).stderr;
+    assert!(lost.starts_with("dlock: \"a\" waits for nothing; it lost short at "), "{lost}");
+    assert!(lost.ends_with(": expired (lease of 30 ms)\n"), "{lost}");
     drop(blocked);
     server.cmd(&["FLUSHALL"]).ok();
 }

@@ -51,6 +51,10 @@ const MALFORMED: &[(&str, &str)] = &[
     ("DLOCK.LOG G\0T", r"unknown subcommand 'G\x00T' for DLOCK.LOG: it must be GET, LEN or RESET"),
     ("DLOCK.APPLY k", "wrong number of arguments for 'DLOCK.APPLY' command"),
     ("DLOCK.APPLY k p x", "wrong number of arguments for 'DLOCK.APPLY' command"),
+    // A lease without its unit.
+    ("DLOCK.ACQUIRE k o 30000", "unknown option '30000' for DLOCK.ACQUIRE; a lease is written PX milliseconds or EX seconds"),
+    ("DLOCK.RENEW k o 30000", "unknown option '30000' for DLOCK.RENEW; a lease is written PX milliseconds or EX seconds"),
+    ("DLOCK.RELEASE k o 30000", "unknown option '30000' for DLOCK.RELEASE"),
     // Empty keys and owners; the key is checked first.
     ("DLOCK.ACQUIRE  o", KEY),
     ("DLOCK.ACQUIRE  ", KEY),
@@ -74,10 +78,9 @@ const MALFORMED: &[(&str, &str)] = &[
     ("DLOCK.ACQUIRE k o ", "unknown option '' for DLOCK.ACQUIRE"),
     ("DLOCK.ACQUIRE k o PXX 5", "unknown option 'PXX' for DLOCK.ACQUIRE"),
     ("DLOCK.ACQUIRE k o P 5", "unknown option 'P' for DLOCK.ACQUIRE"),
-    ("DLOCK.ACQUIRE k o 30000", "unknown option '30000' for DLOCK.ACQUIRE"),
     ("DLOCK.ACQUIRE k o TOKEN 5", "unknown option 'TOKEN' for DLOCK.ACQUIRE"),
     ("DLOCK.ACQUIRE k o all", "unknown option 'all' for DLOCK.ACQUIRE"),
-    ("DLOCK.ACQUIRE k o PX 5 6", "unknown option '6' for DLOCK.ACQUIRE"),
+    ("DLOCK.ACQUIRE k o PX 5 6", "unknown option '6' for DLOCK.ACQUIRE; a lease is written PX milliseconds or EX seconds"),
     ("DLOCK.ACQUIRE k o it's", r"unknown option 'it\'s' for DLOCK.ACQUIRE"),
     ("DLOCK.ACQUIRE k o \"PX\" 5", "unknown option '\"PX\"' for DLOCK.ACQUIRE"),
     ("DLOCK.ACQUIRE k o %s%n", "unknown option '%s%n' for DLOCK.ACQUIRE"),
