@@ -111,7 +111,7 @@ pub(crate) fn search_late(tables: &mut Tables, now: Now) -> bool {
     }
     if is_over {
         let covered = core::mem::take(&mut late.covered);
-        if round.is_unsure {
+        if round.is_unsure || tables.waits.next_unlisted().is_some() {
             late.cut.add(covered);
         } else {
             late.seen = Some(round.changes);

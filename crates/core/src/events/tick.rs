@@ -15,7 +15,7 @@ use crate::deadlock::{late, refusal};
 use crate::events::{disconnect, diverged, former, replay};
 use crate::ports::turn::Turn;
 use crate::run::due::{end_awaited_lease, end_lease_of_one};
-use crate::run::{drain, flush, groups, removed};
+use crate::run::{drain, flush, groups, keyspace, removed};
 use crate::step::giving_up;
 use crate::step::giving_up::GivesUp;
 use crate::tables::Tables;
@@ -67,6 +67,8 @@ enum Task {
     Depart,
     /// A lease ends for which no call waits.
     EndLease,
+    /// More readers of a key with waiters are listed, or those of a former one are forgotten.
+    ListReaders,
     /// All waits are searched for cycles.
     Search,
     /// The tables of before a demotion are emptied: their calls are answered.
@@ -80,7 +82,7 @@ const KINDS: usize = Task::ALL.len();
 
 impl Task {
     /// In the order of the turns: what makes work for another kind stands before it.
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 19] = [
         Self::EndWait,
         Self::EndQuarantine,
         Self::RaiseLevel,
@@ -96,6 +98,7 @@ impl Task {
         Self::TellCycle,
         Self::TellRemoved,
         Self::EndLease,
+        Self::ListReaders,
         Self::Search,
         Self::AnswerFormer,
         Self::Reclaim,
@@ -137,7 +140,9 @@ pub(crate) fn tick(
 /// Whether a kind of work writes in this role: then it needs an open gate.
 fn writes(tables: &Tables, task: Task) -> bool {
     match task {
-        Task::EndWait | Task::Search | Task::AnswerFormer | Task::Reclaim => false,
+        Task::EndWait | Task::ListReaders | Task::Search | Task::AnswerFormer | Task::Reclaim => {
+            false
+        }
         Task::CheckQueue | Task::TellRemoved => tables.regime.is_primary(),
         _ => true,
     }
@@ -165,6 +170,7 @@ fn run(tables: &mut Tables, task: Task, turn: &mut Turn<'_>) -> bool {
         Task::TellRemoved => removed::drain_removed(tables, turn),
         Task::Depart => disconnect::process_one_left_behind(tables, turn),
         Task::EndLease => end_lease_of_one(tables, turn),
+        Task::ListReaders => keyspace::list_readers(tables, turn),
         Task::Search => late::search_late(tables, turn.now),
         Task::AnswerFormer => former::answer_former(tables, turn.fx),
         Task::Reclaim => reclaim_some(tables, turn.now),
@@ -197,6 +203,7 @@ fn due_at(tables: &Tables, task: Task, now: Now) -> Option<Instant> {
         Task::TellRemoved => at_once(tables.pending.has_removed()),
         Task::Depart => at_once(tables.connections.has_departed()),
         Task::EndLease => on_lease_clock(tables, tables.leases.next_other(), now),
+        Task::ListReaders => at_once(tables.waits.has_unsettled_readers()),
         Task::Search => late::next_search(tables),
         Task::AnswerFormer => at_once(tables.pending.has_former()),
         Task::Reclaim => next_reclaim(tables, now),

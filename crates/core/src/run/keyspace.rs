@@ -12,9 +12,9 @@ use crate::ports::effects::Effects;
 use crate::ports::store::Lookup;
 use crate::ports::turn::Turn;
 use crate::tables::Tables;
-use crate::tables::portions::Slots;
+use crate::tables::portions::{AT_ONCE, Slots};
 use crate::tables::queues::waiter::Queue;
-use crate::value::resource::Resource;
+use crate::value::resource::{Body, Resource};
 use core::ops::Range;
 use dlock_wire::reply::ErrorCode;
 
@@ -121,6 +121,20 @@ fn inspect_observers(tables: &mut Tables, turn: &mut Turn<'_>, id: QueueId) {
         Lookup::Elsewhere => tables.reject_queue(id, ErrorCode::Moving, GONE, turn.fx),
         Lookup::OutOfReach => tables.waits.mark_dirty(id),
     }
+}
+
+/// In the tick: lists some readers of a key with waiters, or forgets some of a former one; `false` if there are none.
+pub(crate) fn list_readers(tables: &mut Tables, turn: &mut Turn<'_>) -> bool {
+    if tables.waits.forget_some_readers() {
+        return true;
+    }
+    let Some(id) = tables.waits.next_unlisted() else { return false };
+    let found = tables.waits.queue(id).and_then(|queue| turn.keys.peek(queue.key()));
+    match found.map(|resource| &resource.body) {
+        Some(Body::Rw(rw)) => tables.waits.list_readers(id, rw, AT_ONCE),
+        _ => tables.waits.forget_readers(id),
+    }
+    true
 }
 
 /// This node no longer serves the slots of some keys: their waiters must ask elsewhere. Checks the queues with these

@@ -6,6 +6,9 @@ use alloc::vec::Vec;
 /// The part of a large piece of work that an operation does at once; the tick does the rest.
 pub(crate) const AT_ONCE: usize = 64;
 
+/// Largest number of readers of a key that its first waiter lists. One call searches for a cycle through not many more.
+pub(crate) const LISTED_AT_ONCE: usize = 512;
+
 /// Largest number of waiters that one step serves, and of expired holds that it ends. The tick does the rest. Until
 /// then the queue is marked dirty, and new calls wait behind it.
 pub(crate) const WIDE_AT_ONCE: usize = 256;

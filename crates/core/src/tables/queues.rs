@@ -20,7 +20,7 @@ pub(crate) mod walk;
 
 use crate::base::buckets::Buckets;
 use crate::base::hash::HashKeys;
-use crate::base::ids::{GroupId, OwnerSlot, QueueId, WaiterId, WaiterSlot};
+use crate::base::ids::{GroupId, HoldId, OwnerSlot, QueueId, WaiterId, WaiterSlot};
 use crate::base::key::Key;
 use crate::base::kind::Kind;
 use crate::base::shares::Shares;
@@ -32,6 +32,7 @@ use crate::tables::portions::{MOST_EFFECTS, MOST_MOVES};
 use crate::tables::queues::waiter::{Group, NewWaiter, Position, Queue, WaitState, Waiter};
 use crate::value::wait_request::Demand;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 use core::cell::Cell;
 use databases::Changed;
 use lengths::Lengths;
@@ -72,6 +73,10 @@ pub struct WaitQueues {
     by_holder: Buckets<QueueId>,
     /// Hash of a reader, and the queue of the key that it reads.
     by_reader: BTreeSet<(u64, QueueId)>,
+    /// Queues whose readers are not all listed, with the last hold that is.
+    unlisted: BTreeMap<QueueId, Option<HoldId>>,
+    /// Readers of former queues and values that `by_reader` may still have.
+    forgotten: Vec<(QueueId, BTreeSet<u64>)>,
     last_seq: u64,
     last_serial: u64,
     /// BLOCK times of parked waiters, on the monotonic clock.
@@ -114,6 +119,8 @@ impl WaitQueues {
             plural: BTreeSet::new(),
             by_holder: Buckets::default(),
             by_reader: BTreeSet::new(),
+            unlisted: BTreeMap::new(),
+            forgotten: Vec::new(),
             last_seq: FIRST_SEQ,
             last_serial: 0,
             timeouts: Wheel::default(),

@@ -40,6 +40,7 @@ impl WaitQueues {
         debris.add(self.owners.into_values());
         debris.add(self.plural.into_iter());
         debris.add(self.by_reader.into_iter());
+        debris.add(self.forgotten.into_iter().flat_map(|(_, readers)| readers));
         debris.add(self.absent.into_items());
         debris.add(self.dirty_queues.into_iter());
         debris.add(self.timeouts.into_parts());

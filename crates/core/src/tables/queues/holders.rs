@@ -2,16 +2,19 @@
 //!
 //! The tables cover only keys with a queue: taking and releasing a free lock costs nothing here. The machine updates
 //! them whenever a queue begins or a hold of its key changes hands. A former holder may stay listed a little longer,
-//! but no holder is missing.
+//! but no holder is missing, except of a key with very many readers: the tick lists those, and searches for cycles
+//! once more.
 
 use crate::base::buckets::Chain;
 use crate::base::ids::{OwnerSlot, QueueId};
 use crate::base::kind::Kind;
 use crate::base::slab::{Slab, SlabId};
+use crate::tables::portions::{AT_ONCE, LISTED_AT_ONCE};
 use crate::tables::queues::WaitQueues;
 use crate::tables::queues::owners::hash_owner;
 use crate::tables::queues::waiter::Queue;
 use crate::value::resource::{Body, Resource};
+use crate::value::rw::RwLock;
 use core::iter::successors;
 
 impl WaitQueues {
@@ -31,20 +34,42 @@ impl WaitQueues {
         self.note_readers(queue, resource, is_new_value);
     }
 
-    /// Lists the readers: all of them for the first waiter and for a new value, which is O(readers).
+    /// Lists the readers: for the first waiter and for a new value some of them at once, and the tick the others.
     fn note_readers(&mut self, queue: QueueId, resource: &Resource, is_new_value: bool) {
         let Body::Rw(rw) = &resource.body else { return };
         let Some(found) = self.queues.get(queue) else { return };
-        if is_new_value || found.readers().0 == 0 {
+        if is_new_value || (found.readers().0 == 0 && !self.unlisted.contains_key(&queue)) {
             self.forget_readers(queue);
-            for (_, hold) in rw.readers.iter() {
-                self.add_reader(queue, hash_owner(self.keys, &hold.owner));
-            }
+            self.unlisted.insert(queue, None);
+            self.list_readers(queue, rw, LISTED_AT_ONCE);
         } else {
             for hold in rw.readers.touched().iter().filter_map(|&id| rw.readers.get(id)) {
                 self.add_reader(queue, hash_owner(self.keys, &hold.owner));
             }
         }
+    }
+
+    /// Lists up to `most` of the readers that are not listed yet.
+    pub(crate) fn list_readers(&mut self, queue: QueueId, rw: &RwLock, most: usize) {
+        let Some(mut last) = self.unlisted.remove(&queue) else { return };
+        let mut rest = rw.readers.after(last);
+        for (id, hold) in rest.by_ref().take(most) {
+            self.add_reader(queue, hash_owner(self.keys, &hold.owner));
+            last = Some(id);
+        }
+        if rest.next().is_some() {
+            self.unlisted.insert(queue, last);
+        }
+    }
+
+    /// A queue some of whose readers are not listed yet.
+    pub(crate) fn next_unlisted(&self) -> Option<QueueId> {
+        self.unlisted.first_key_value().map(|(&queue, _)| queue)
+    }
+
+    /// Whether there are readers to list or to forget.
+    pub(crate) fn has_unsettled_readers(&self) -> bool {
+        !self.unlisted.is_empty() || !self.forgotten.is_empty()
     }
 
     /// `owner` no longer reads the key of `queue`.
@@ -75,8 +100,7 @@ impl WaitQueues {
 
     /// Whether `owner` reads the key of `queue`.
     pub(crate) fn is_reader(&self, queue: QueueId, owner: &[u8]) -> bool {
-        let more = self.queues.get(queue).and_then(|queue| queue.more.as_ref());
-        more.is_some_and(|more| more.readers.contains(&hash_owner(self.keys, owner)))
+        self.reads(queue, hash_owner(self.keys, owner))
     }
 
     /// Whether the key of `queue` has an exclusive holder or a writer; and that owner, if it waits anywhere.
@@ -119,15 +143,19 @@ impl WaitQueues {
     pub(crate) fn queues_held_by(&self, owner: &[u8]) -> impl Iterator<Item = QueueId> {
         let hash = hash_owner(self.keys, owner);
         let reads = self.by_reader.range((hash, QueueId::FIRST)..=(hash, QueueId::NONE));
-        self.held_alone_by(hash).chain(reads.map(|&(_, queue)| queue))
+        let reads = reads.map(|&(_, queue)| queue).filter(move |&queue| self.reads(queue, hash));
+        self.held_alone_by(hash).chain(reads)
+    }
+
+    fn reads(&self, queue: QueueId, hash: u64) -> bool {
+        let more = self.queues.get(queue).and_then(|queue| queue.more.as_ref());
+        more.is_some_and(|more| more.readers.contains(&hash))
     }
 
     /// Whether the owner with this hash holds the key of a queue.
     fn is_held_by(&self, queue: QueueId, hash: u64) -> bool {
-        self.queues.get(queue).is_some_and(|queue| {
-            let reads = || queue.more.as_ref().is_some_and(|more| more.readers.contains(&hash));
-            hash != 0 && (queue.holder == hash || reads())
-        })
+        let holder = self.queues.get(queue).map_or(0, |queue| queue.holder);
+        hash != 0 && (holder == hash || self.reads(queue, hash))
     }
 
     fn held_alone_by(&self, hash: u64) -> impl Iterator<Item = QueueId> {
@@ -219,9 +247,24 @@ impl WaitQueues {
         let Some(more) = self.queues.get_mut(id).and_then(|queue| queue.more.as_mut()) else {
             return;
         };
-        for reader in core::mem::take(&mut more.readers) {
-            self.by_reader.remove(&(reader, id));
+        self.unlisted.remove(&id);
+        self.forgotten.push((id, core::mem::take(&mut more.readers)));
+        self.forget_some_readers();
+    }
+
+    /// Forgets some of the readers of former queues and values; `false` if there are none. Until then searches pass
+    /// them over.
+    pub(crate) fn forget_some_readers(&mut self) -> bool {
+        let Some((queue, mut readers)) = self.forgotten.pop() else { return false };
+        for _ in 0..AT_ONCE {
+            let Some(reader) = readers.pop_first() else { return true };
+            // The number may be that of another queue by now, or the owner may read the key again.
+            if !self.reads(queue, reader) {
+                self.by_reader.remove(&(reader, queue));
+            }
         }
+        self.forgotten.push((queue, readers));
+        true
     }
 }
 

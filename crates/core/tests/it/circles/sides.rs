@@ -167,6 +167,26 @@ fn all_readers_count_however_many_they_are() {
     }
 }
 
+/// The first waiter of a key lists some of its readers, and the tick the others: also those that come, leave and wait
+/// meanwhile.
+#[test]
+fn the_tick_finds_a_cycle_through_a_reader_among_very_many() {
+    const READERS: usize = 2_000;
+    for waiting in [700, READERS - 1] {
+        let mut scene = scene();
+        holds(&mut scene, REST, [1]);
+        for reader in 0..READERS {
+            assert_eq!(scene.ask(reader, &rw(Mode::Read), false), Came::Granted);
+        }
+        let writer = scene.ask(REST, &rw(Mode::Write), false);
+        assert_eq!(writer, Came::WaitQueues);
+        assert_eq!(scene.ask(waiting, &lock(1), true), Came::WaitQueues, "{waiting}");
+        let refused = scene.search_late(|_| ());
+        assert_eq!(refused.len(), 1, "{waiting}: {refused:?}");
+        is_sound(&mut scene);
+    }
+}
+
 #[test]
 fn all_that_a_search_looks_at_is_counted() {
     let refused = |scene: &mut Scene, ask: &Ask| {
@@ -229,6 +249,8 @@ fn a_check_that_needs_more_than_its_budget_at_once_ends_there() {
     holds(&mut scene, 2, [9_002]);
     assert_eq!(scene.ask(2, &rw(Mode::Write), false), Came::WaitQueues);
     waits(&mut scene, 2, 9_001);
+    // Lists all readers.
+    scene.search_late(|_| ());
     // Owner 2 waits for owner 1, but first of all for more readers than one call inspects.
     waits(&mut scene, 1, 9_002);
     assert_eq!(scene.machine.tables().counters.deadlock_searches_cut, 1);
