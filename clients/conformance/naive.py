@@ -2,7 +2,8 @@
 """A small client of dlock with its driver.
 
 It needs nothing but Python's standard library. `Task.acquire` and what it calls are the pseudocode of docs/protocol.md,
-over RESP2: one connection for requests, one for messages, both shared by all tasks. traps.py makes it wrong in one way.
+over RESP2: one connection for requests, one for messages, and few for blocked calls, all shared by all tasks. traps.py
+makes it wrong in one way.
 """
 
 import collections
@@ -19,7 +20,7 @@ FINAL = """SPENT NOTHELD LOST UNKNOWN REENTRY REPLACED DEADLOCK LIMIT DIVERGED S
 NOAUTH WRONGPASS CROSSSLOT ERR""".split()
 AWAY = ["READONLY", "MOVING", "MASTERDOWN"]  # ask where the primary is now
 FAMILIES = {"lock": "DLOCK", "fair": "DFAIR", "read": "DRW", "write": "DRW", "semaphore": "DSEM", "multi": "DLOCK",
-            "any": "DLOCK"}
+            "any": "DLOCK", "latch": "DLATCH"}
 
 
 def now():
@@ -36,7 +37,9 @@ def say(*words):
 
 
 def in_background(work, *arguments):
-    threading.Thread(target=work, args=arguments, daemon=True).start()
+    thread = threading.Thread(target=work, args=arguments, daemon=True)
+    thread.start()
+    return thread
 
 
 class Refusal(Exception):
@@ -150,6 +153,10 @@ class Client:
         self.replicas = int(times.get("replicas", 0))
         self.channel = f"dlock:notify:{new_id()}"
         self.tasks, self.links, self.opening, self.flushed = [], [], threading.Lock(), 0
+        self.connections, self.is_closed, self.releases, self.runs = [], False, [], {}
+        self.blocked = queue.LifoQueue()  # connections of blocked calls
+        for _ in range(32):
+            self.blocked.put(None)
         self.call("PING")
 
     # Connections
@@ -171,6 +178,9 @@ class Client:
         """A new connection. A subscription is part of its opening."""
         try:
             connection = Connection(self.address(), self.timeout, **handlers)
+            self.connections.append(connection)
+            if self.is_closed:
+                connection.close()
             for words in [*self.setup, *setup]:
                 connection.call(*words, timeout=self.timeout)
             return connection
@@ -193,9 +203,22 @@ class Client:
 
     def disconnect(self):
         """Then each wait sends its copy, and each hold a RENEW: the first of them opens the next connection."""
-        for link in self.links:
+        links, self.connections = self.connections, []
+        for link in links:
             link.close()
         self.wake()
+
+    def close(self):
+        """Ends each wait at once, then has the reply timeout for all releases, then ends all connections."""
+        for task in list(self.tasks):
+            if not task.stop("failed", "CLOSED") and task.state == "held":
+                self.releases.append(in_background(task.release_now))
+                task.say("lost")
+        end = now() + self.timeout
+        for release in self.releases:
+            release.join(max(0, end - now()))
+        self.is_closed = True
+        self.disconnect()
 
     def wake(self):
         for task in list(self.tasks):
@@ -209,6 +232,17 @@ class Client:
             if code(reply) in AWAY:
                 self.disconnect()
             return reply
+
+    def block(self, *words):
+        """The reply to a call that waits with BLOCK. It has a connection of its own while it waits."""
+        link = self.blocked.get()
+        try:
+            link = link if link is not None and link.is_open else self.connect()
+            return self.call(*words, link=link)
+        except (Lost, Refusal) as reply:
+            return reply
+        finally:
+            self.blocked.put(link)
 
     def info(self, link=None):
         """What the server says of its quarantine, in milliseconds: by `left`, `age` and `length`."""
@@ -230,7 +264,7 @@ class Client:
         end = now() + limit
         while True:
             reply = self.call(*words)
-            if not passes(reply) or now() > end:
+            if not passes(reply) or now() > end or self.is_closed:
                 return reply
             time.sleep(0.05)
 
@@ -254,9 +288,9 @@ class Client:
 
 
 class Task:
-    """An acquire, and the hold that it gets. Its states are waiting, held and over (or lost)."""
+    """An acquire, and the hold that it gets, or a wait for a latch. Its states are waiting, held and over (or lost)."""
 
-    def __init__(self, name, client, mode, keys, options):
+    def __init__(self, name, client, mode, keys, options, listen=say):
         self.name, self.client, self.mode, self.keys = name, client, mode, keys.split(",")
         self.family, self.is_blocking = FAMILIES[mode], mode in ("multi", "any")
         self.owner = options.get("owner", new_id())
@@ -264,14 +298,22 @@ class Task:
         self.lease = int(options["fixed"]) / 1000 if self.is_fixed else client.lease
         self.bind, self.limit = (int(options[name]) if name in options else None for name in ("bind", "limit"))
         self.max_hold = int(options["max-hold"]) / 1000 if "max-hold" in options else None
-        self.end = now() + int(options["wait"]) / 1000 if "wait" in options else None
         self.work = int(options["work"]) / 1000 if "work" in options else None
-        self.is_try, self.is_answered, self.is_once = options.get("wait") == "0", False, False
+        self.is_once, self.is_try = "once" in options, "once" in options or options.get("wait") == "0"
+        self.time = int(options["wait"]) / 1000 or client.timeout if "wait" in options else None
+        self.is_answered, self.answered, self.ended, self.value = False, now(), threading.Event(), None
+        self.listen, self.last = listen, None
         self.px = self.lease if self.is_fixed or self.is_try else min(self.lease, client.queue)
         self.state, self.tokens, self.until, self.pid = "waiting", {}, 0, os.getpid()
-        self.lock, self.woken, self.own, self.asked, self.start = threading.RLock(), threading.Event(), None, 0, now()
+        self.lock, self.woken, self.asked, self.start = threading.RLock(), threading.Event(), 0, now()
         self.begin()
         client.tasks.append(self)
+        if self.time is not None:
+            in_background(self.expire)
+
+    def say(self, *words):
+        self.last = words
+        self.listen(self.name, *words)
 
     # Acquire
 
@@ -282,9 +324,17 @@ class Task:
                 raise Over
             self.id, self.first, self.copies, self.event = new_id(), now(), 0, None
 
+    def expire(self):
+        """Ends the wait when its time is over, whatever it waits for. A try has the reply timeout."""
+        time.sleep(self.time)
+        busy = ["not-open"] if self.mode == "latch" else ["not-acquired"]
+        self.stop(*busy if self.is_answered else ["failed", "UNAVAILABLE"])
+
     def acquire(self):
         try:
-            self.wait()
+            self.once() if self.is_once or self.mode == "latch" else self.wait()
+            if self.work is not None and self.state in ("held", "lost"):
+                self.run()
         except Over:
             pass
         except NotAcquired:
@@ -292,25 +342,29 @@ class Task:
         except (Refusal, Lost) as error:
             self.stop("failed", code(error) or "UNAVAILABLE")
         finally:
-            if self.own is not None:
-                self.own.close()
+            if self.client.runs.get(self.keys[0]) is self:
+                del self.client.runs[self.keys[0]]
+            self.ended.set()
+
+    def note(self, reply):
+        """Raises it if there was no reply for too long."""
+        self.is_answered = not isinstance(reply, Lost)
+        if self.is_answered:
+            self.answered = now()
+        if now() > self.answered + self.client.retry_for:
+            raise reply
 
     def wait(self):
-        answered = now()
         while True:
-            left, sent = float("inf") if self.end is None else max(0, self.end - now()), now()
+            sent = now()
             self.woken.clear()
-            reply = self.ask(left)
+            reply = self.ask()
             if self.state != "waiting":
                 return  # it was given up: its reply means nothing
-            self.is_answered = not isinstance(reply, Lost)
-            if self.is_answered:
-                answered = now()
+            self.note(reply)
             if passes(reply):
-                if left == 0:
+                if self.is_try and self.is_answered:
                     raise NotAcquired(reply)
-                if now() > answered + self.client.retry_for:
-                    raise reply
                 time.sleep(0.05)
                 continue
             if code(reply) == "SPENT":
@@ -320,10 +374,10 @@ class Task:
             if isinstance(reply, Refusal):
                 raise reply
             if reply is None:
-                if left == 0:
+                if self.is_try:
                     raise NotAcquired
                 if not self.is_blocking:
-                    self.sleep(left)
+                    self.sleep()
                 event, token = self.event or (None, None)
                 self.event = None
                 if event == "replaced":
@@ -337,13 +391,13 @@ class Task:
             if is_short and not self.renew():
                 self.give_up()
                 self.begin()
-                if left == 0:
+                if self.is_try:
                     raise NotAcquired
                 time.sleep(0.05)
                 continue
             return self.hold()
 
-    def ask(self, left):
+    def ask(self):
         if self.client.replicas:
             told = self.client.info()
             if isinstance(told, Exception):
@@ -351,25 +405,11 @@ class Task:
             if told["length"] < self.lease * 1000:
                 return Refusal("ERR the lease is longer than the quarantine of the server")
         self.copies += 1
-        words = self.acquire_words(left)
-        reply = self.block(words) if self.is_blocking else self.client.call(*words)
+        reply = (self.client.block if self.is_blocking else self.client.call)(*self.acquire_words())
         if reply is None or isinstance(reply, Exception) or self.is_grant(reply):
             return reply
         self.client.disconnect()
-        if self.own is not None:
-            self.own.close()
         return Lost(f"the reply of another request: {reply}")
-
-    def block(self, words):
-        """The reply to a call that waits with BLOCK, on a connection of its own."""
-        try:
-            if self.own is None or not self.own.is_open:
-                self.own = self.client.connect()
-            return self.own.call(*words, timeout=self.client.timeout)
-        except (Lost, Refusal) as reply:
-            if code(reply) in AWAY:
-                self.own.close()
-            return reply
 
     def is_grant(self, reply):
         """Whether it has tokens, or a permit id."""
@@ -378,49 +418,49 @@ class Task:
         tokens = reply if self.is_blocking and isinstance(reply, list) else [reply]
         return all(isinstance(token, int) and token > 0 for token in (tokens[1:] if self.mode == "any" else tokens))
 
-    def sleep(self, left):
+    def sleep(self):
         """Until a message, a new connection, or half of QUEUE."""
         if self.event is None:
-            self.woken.wait(min(self.client.queue / 2, left))
+            self.woken.wait(self.client.queue / 2)
 
-    def acquire_words(self, left):
+    def acquire_words(self):
         words = [f"{self.family}.ACQUIRE", *self.keys, self.owner]
         if self.is_blocking:
             words = [f"DLOCK.{'M' if self.mode == 'multi' else 'ANY'}ACQUIRE", len(self.keys), *self.keys, self.owner]
         words += [self.mode.upper()] if self.family == "DRW" else ["LIMIT", self.limit] if self.limit else []
         words += ["PX", self.millis(self.px), "NOTIFY", self.client.channel]
         words += ["BIND", self.bind] if self.bind else []
-        if left > 0 and self.is_blocking:
-            words += ["BLOCK", self.millis(min(left, self.client.timeout / 2))]
-        elif left > 0:
+        if self.is_blocking and not self.is_try:
+            words += ["BLOCK", self.millis(self.client.timeout / 2)]
+        elif not self.is_try:
             words += ["QUEUE", self.millis(self.client.queue)]
         return [*words, "REQID", self.id]
 
     def once(self):
-        """Runs the work, unless a run of another is done meanwhile."""
-        self.is_once, answered = True, now()
+        """Runs the work, unless a run of another is done meanwhile. Of a latch: waits until it is open."""
+        words = [f"{self.family}.AWAIT", self.keys[0], *["REASON"] * self.is_once]
+        while self.is_once and (leader := self.client.runs.setdefault(self.keys[0], self)) is not self:
+            leader.ended.wait()
+            self.value = leader.value
+            if leader.last[0] in ("finished", "not-run", "failed"):
+                return self.stop(*leader.last if leader.last[0] == "failed" else ["not-run"])
         while self.state == "waiting":
             try:
-                return self.wait()
+                if self.is_once:
+                    return self.wait()
+                reply = None
             except NotAcquired as error:
                 reply = error.args[0] if error.args else None
-            except (Refusal, Lost) as error:
-                return self.stop("failed", code(error) or "UNAVAILABLE")
-            if isinstance(reply, Lost):
-                self.give_up()
-            self.begin()
+                self.begin()
             if reply is None:
-                words = [f"{self.family}.AWAIT", self.keys[0], "REASON", "BLOCK", self.millis(self.client.timeout / 2)]
-                reply = self.block(words)
-            if reply == "done":
-                self.state = "over"
-                return say(self.name, "not-run")
-            if not isinstance(reply, Lost):
-                answered = now()
-            if now() > answered + self.client.retry_for:
-                return self.stop("failed", "UNAVAILABLE")
-            words = str(reply).split(" ")
-            time.sleep(min(1, int(words[1]) / 1000) if words[0] == "QUARANTINE" else 0.05)
+                reply = self.client.block(*words, "BLOCK", self.millis(self.client.timeout / 2))
+            self.note(reply)
+            if reply in ("done", 1):
+                return self.stop("not-run" if self.is_once else "open")
+            if isinstance(reply, Refusal) and not passes(reply):
+                raise reply
+            error = str(reply).split(" ")
+            time.sleep(min(1, int(error[1]) / 1000) if error[0] == "QUARANTINE" else 0.05)
 
     def named(self, reply):
         """The tokens, or the permit id, by key."""
@@ -433,11 +473,9 @@ class Task:
             if self.state != "waiting":
                 return
             self.state, self.start = "held", now()
-        say(self.name, "granted", ",".join(map(str, self.tokens.values())))
+        self.say("granted", ",".join(map(str, self.tokens.values())))
         in_background(self.watch)
         in_background(self.keep)
-        if self.work is not None:
-            in_background(self.run)
 
     # Giving up
 
@@ -447,15 +485,16 @@ class Task:
             if self.state != "waiting":
                 return False
             self.state = "over"
-        if not (self.is_try and self.copies == 1 and self.is_answered):
+        if self.copies > 0 and not (self.is_try and self.copies == 1 and self.is_answered):
             self.give_up()
         self.woken.set()
-        say(self.name, *words)
+        self.say(*words)
         return True
 
     def give_up(self):
         """Until it is answered, or nothing of the request can be left."""
-        in_background(self.client.repeat, self.release_words(), self.client.queue + self.px)
+        limit = self.client.queue + self.px
+        self.client.releases.append(in_background(self.client.repeat, self.release_words(), limit))
 
     def release_words(self, *token):
         mode = [self.mode.upper()] if self.family == "DRW" else []
@@ -487,7 +526,7 @@ class Task:
                 return
             self.state = "lost"
         if self.work is None:
-            say(self.name, "lost")
+            self.say("lost")
 
     def watch(self):
         while self.state == "held":
@@ -546,17 +585,17 @@ class Task:
         if self.renew():
             return self.hold()
         self.state = "over"
-        say(self.name, "failed", "NOTHELD")
+        self.say("failed", "NOTHELD")
 
     def run(self):
         end = now() + self.work
         while now() < end and self.is_held():
             time.sleep(0.01)
-        how = self.release_now("DONE" if self.is_once else None)
-        say(self.name, {"released": "finished", "was-lost": "lost"}.get(how, how))
+        how, self.value = self.release_now("DONE" if self.is_once else None), new_id()
+        self.say({"released": "finished", "was-lost": "lost"}.get(how, how))
 
     def release(self):
-        say(self.name, self.release_now())
+        self.say(self.release_now())
 
     def release_now(self, done=None):
         with self.lock:
@@ -582,8 +621,9 @@ class Driver:
     def __init__(self):
         self.clients, self.tasks = {}, {}
 
-    def task(self, name, options, client, mode, keys):
-        unknown = set(options) - {"owner", "fixed", "max-hold", "wait", "work", "bind", "limit", "token"}
+    def task(self, name, options, client, *words):
+        mode, keys = ["latch", *words][-2:]
+        unknown = set(options) - {"owner", "fixed", "max-hold", "wait", "work", "bind", "limit", "token", "once"}
         unknown |= {mode} - set(FAMILIES) | ({"bind"} & set(options) if mode in ("multi", "any") else set())
         if unknown:
             return say(name, "unsupported", *unknown)
@@ -602,12 +642,21 @@ class Driver:
         if task is not None:
             in_background(task.acquire)
 
-    run = acquire
-
-    def once(self, name, options, *words):
-        task = self.task(name, {**options, "wait": "0"}, *words)
-        if task is not None:
-            in_background(task.once)
+    def waiters(self, name, options, client, count, key):
+        if "as" not in options:
+            return say(name, "unsupported", "waiters")  # a thread for each of thousands
+        mode, ended, tasks = {"once": "lock", "await": "latch", "multi": "multi"}[options["as"]], [], []
+        def listen(number, event, *_):
+            if event != "granted":
+                ended.append((event, tasks[number].value))
+            elif mode == "multi":
+                in_background(tasks[number].release)
+            if len(ended) == int(count):
+                ran = [sum(event == "finished" for event, _ in ended), len({value for _, value in ended})]
+                say(name, "done", *ran * (mode == "lock"))
+        for number in range(int(count)):
+            tasks.append(Task(number, self.clients[client], mode, key, {**options, options["as"]: True}, listen))
+            in_background(tasks[-1].acquire)
 
     def adopt(self, name, options, *words):
         task = self.task(name, options, *words)
@@ -630,20 +679,17 @@ class Driver:
             os._exit(0)
 
     def close(self, name, options):
-        for task in [task for task in self.tasks.values() if task.client is self.clients[name]]:
-            if not task.stop("failed", "CLOSED") and task.state == "held":
-                releasing = threading.Thread(target=task.release_now, daemon=True)
-                releasing.start()
-                releasing.join(task.client.timeout)
-                say(task.name, "lost")
+        self.clients[name].close()
         say(name, "closed")
 
     def command(self, line):
         verb, name, *words = line.split(" ")
         options = dict(word.split("=", 1) for word in words if "=" in word)
-        if verb not in ("open", "acquire", "run", "once", "adopt", "check", "release", "cancel", "fork", "close"):
+        options.update({"once": True} if verb == "once" else {})
+        work = getattr(self, "acquire" if verb in ("run", "once", "await") else verb, None)
+        if work is None:
             return say(name, "unsupported", verb)
-        getattr(self, verb)(name, options, *[word for word in words if "=" not in word])
+        work(name, options, *[word for word in words if "=" not in word])
 
 
 driver = Driver()
