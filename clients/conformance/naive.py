@@ -2,8 +2,7 @@
 """A small client of dlock with its driver.
 
 It needs nothing but Python's standard library. `Task.acquire` and what it calls are the pseudocode of docs/protocol.md,
-over RESP2: one connection for requests, one for messages, and few for blocked calls, all shared by all tasks. traps.py
-makes it wrong in one way.
+over RESP2: a connection for requests, one for messages, few for blocked calls. traps.py makes it wrong in one way.
 """
 
 import collections
@@ -51,11 +50,7 @@ class Lost(Exception):
 
 
 class NotAcquired(Exception):
-    """The time is over."""
-
-
-class Over(Exception):
-    """The task was cancelled, or its client closed."""
+    """A try got nothing, or the wait has ended."""
 
 
 def code(reply):
@@ -150,8 +145,7 @@ class Client:
         times = {"lease": 30000, "queue": 10000, "response-timeout": 3000, "retry-for": 10000, **options}
         self.lease, self.queue, self.timeout, self.retry_for = (int(times[name]) / 1000 for name in
                                                                 ("lease", "queue", "response-timeout", "retry-for"))
-        self.replicas = int(times.get("replicas", 0))
-        self.channel = f"dlock:notify:{new_id()}"
+        self.replicas, self.channel = int(times.get("replicas", 0)), f"dlock:notify:{new_id()}"
         self.tasks, self.links, self.opening, self.flushed = [], [], threading.Lock(), 0
         self.connections, self.is_closed, self.releases, self.runs = [], False, [], {}
         self.blocked = queue.LifoQueue()  # connections of blocked calls
@@ -184,9 +178,7 @@ class Client:
             for words in [*self.setup, *setup]:
                 connection.call(*words, timeout=self.timeout)
             return connection
-        except OSError as error:
-            raise Lost(str(error)) from error
-        except Refusal as error:
+        except (OSError, Refusal) as error:
             if code(error) in ("NOPERM", "NOAUTH", "WRONGPASS"):
                 raise
             raise Lost(str(error)) from error
@@ -291,10 +283,9 @@ class Task:
     """An acquire, and the hold that it gets, or a wait for a latch. Its states are waiting, held and over (or lost)."""
 
     def __init__(self, name, client, mode, keys, options, listen=say):
-        self.name, self.client, self.mode, self.keys = name, client, mode, keys.split(",")
+        self.name, self.listen, self.client, self.mode, self.keys = name, listen, client, mode, keys.split(",")
         self.family, self.is_blocking = FAMILIES[mode], mode in ("multi", "any")
-        self.owner = options.get("owner", new_id())
-        self.is_fixed = "fixed" in options
+        self.owner, self.is_fixed = options.get("owner", new_id()), "fixed" in options
         self.lease = int(options["fixed"]) / 1000 if self.is_fixed else client.lease
         self.bind, self.limit = (int(options[name]) if name in options else None for name in ("bind", "limit"))
         self.max_hold = int(options["max-hold"]) / 1000 if "max-hold" in options else None
@@ -302,9 +293,8 @@ class Task:
         self.is_once, self.is_try = "once" in options, "once" in options or options.get("wait") == "0"
         self.time = int(options["wait"]) / 1000 or client.timeout if "wait" in options else None
         self.is_answered, self.answered, self.ended, self.value = False, now(), threading.Event(), None
-        self.listen, self.last = listen, None
         self.px = self.lease if self.is_fixed or self.is_try else min(self.lease, client.queue)
-        self.state, self.tokens, self.until, self.pid = "waiting", {}, 0, os.getpid()
+        self.state, self.last, self.tokens, self.until, self.pid = "waiting", None, {}, 0, os.getpid()
         self.lock, self.woken, self.asked, self.start = threading.RLock(), threading.Event(), 0, now()
         self.begin()
         client.tasks.append(self)
@@ -321,22 +311,20 @@ class Task:
         """A new request."""
         with self.lock:
             if self.state != "waiting":
-                raise Over
+                raise NotAcquired
             self.id, self.first, self.copies, self.event = new_id(), now(), 0, None
 
     def expire(self):
         """Ends the wait when its time is over, whatever it waits for. A try has the reply timeout."""
         time.sleep(self.time)
-        busy = ["not-open"] if self.mode == "latch" else ["not-acquired"]
-        self.stop(*busy if self.is_answered else ["failed", "UNAVAILABLE"])
+        busy = "not-open" if self.mode == "latch" else "not-acquired"
+        self.stop(*[busy] if self.is_answered else ["failed", "UNAVAILABLE"])
 
     def acquire(self):
         try:
             self.once() if self.is_once or self.mode == "latch" else self.wait()
             if self.work is not None and self.state in ("held", "lost"):
                 self.run()
-        except Over:
-            pass
         except NotAcquired:
             self.stop("not-acquired")
         except (Refusal, Lost) as error:
@@ -349,8 +337,7 @@ class Task:
     def note(self, reply):
         """Raises it if there was no reply for too long."""
         self.is_answered = not isinstance(reply, Lost)
-        if self.is_answered:
-            self.answered = now()
+        self.answered = now() if self.is_answered else self.answered
         if now() > self.answered + self.client.retry_for:
             raise reply
 
@@ -376,8 +363,8 @@ class Task:
             if reply is None:
                 if self.is_try:
                     raise NotAcquired
-                if not self.is_blocking:
-                    self.sleep()
+                if not self.is_blocking and self.event is None:
+                    self.woken.wait(self.client.queue / 2)                      # a message, or a new connection
                 event, token = self.event or (None, None)
                 self.event = None
                 if event == "replaced":
@@ -417,11 +404,6 @@ class Task:
             return isinstance(reply, str) and len(reply) == 36
         tokens = reply if self.is_blocking and isinstance(reply, list) else [reply]
         return all(isinstance(token, int) and token > 0 for token in (tokens[1:] if self.mode == "any" else tokens))
-
-    def sleep(self):
-        """Until a message, a new connection, or half of QUEUE."""
-        if self.event is None:
-            self.woken.wait(self.client.queue / 2)
 
     def acquire_words(self):
         words = [f"{self.family}.ACQUIRE", *self.keys, self.owner]
@@ -627,8 +609,8 @@ class Driver:
         unknown |= {mode} - set(FAMILIES) | ({"bind"} & set(options) if mode in ("multi", "any") else set())
         if unknown:
             return say(name, "unsupported", *unknown)
-        self.tasks[name] = Task(name, self.clients[client], mode, keys, options)
-        return self.tasks[name]
+        task = self.tasks[name] = Task(name, self.clients[client], mode, keys, options)
+        in_background(*[task.adopt, options["token"]] if "token" in options else [task.acquire])
 
     def open(self, name, options, url):
         unknown = set(options) - {"lease", "queue", "response-timeout", "retry-for", "replicas"}
@@ -637,31 +619,21 @@ class Driver:
         self.clients[name] = Client(url, options)
         say(name, "opened")
 
-    def acquire(self, name, options, *words):
-        task = self.task(name, options, *words)
-        if task is not None:
-            in_background(task.acquire)
-
     def waiters(self, name, options, client, count, key):
         if "as" not in options:
             return say(name, "unsupported", "waiters")  # a thread for each of thousands
         mode, ended, tasks = {"once": "lock", "await": "latch", "multi": "multi"}[options["as"]], [], []
+        left = iter(range(int(count) - 1, -1, -1))
         def listen(number, event, *_):
-            if event != "granted":
-                ended.append((event, tasks[number].value))
-            elif mode == "multi":
-                in_background(tasks[number].release)
-            if len(ended) == int(count):
+            if event == "granted":
+                return in_background(tasks[number].release) if mode == "multi" else None
+            ended.append((event, tasks[number].value))
+            if next(left) == 0:
                 ran = [sum(event == "finished" for event, _ in ended), len({value for _, value in ended})]
                 say(name, "done", *ran * (mode == "lock"))
         for number in range(int(count)):
             tasks.append(Task(number, self.clients[client], mode, key, {**options, options["as"]: True}, listen))
             in_background(tasks[-1].acquire)
-
-    def adopt(self, name, options, *words):
-        task = self.task(name, options, *words)
-        if task is not None:
-            in_background(task.adopt, options["token"])
 
     def check(self, name, options):
         say(name, "is", "held" if self.tasks[name].is_held() else "lost")
@@ -686,17 +658,12 @@ class Driver:
         verb, name, *words = line.split(" ")
         options = dict(word.split("=", 1) for word in words if "=" in word)
         options.update({"once": True} if verb == "once" else {})
-        work = getattr(self, "acquire" if verb in ("run", "once", "await") else verb, None)
+        work = getattr(self, "task" if verb in ("acquire", "run", "once", "await", "adopt") else verb, None)
         if work is None:
             return say(name, "unsupported", verb)
         work(name, options, *[word for word in words if "=" not in word])
 
 
 driver = Driver()
-for command in sys.stdin:
-    if command.strip() == "quit":
-        break
-    if command.strip() == "suspend":
-        say("driver", "ready")
-    else:
-        driver.command(command.strip())
+for command in iter(lambda: sys.stdin.readline().strip() or "quit", "quit"):
+    say("driver", "ready") if command == "suspend" else driver.command(command)
