@@ -292,6 +292,7 @@ class Task:
         self.work = int(options["work"]) / 1000 if "work" in options else None
         self.is_once, self.is_try = "once" in options, "once" in options or options.get("wait") == "0"
         self.time = int(options["wait"]) / 1000 or client.timeout if "wait" in options else None
+        self.block = min(client.timeout, self.time or client.timeout) / 2  # so that a reply comes in time
         self.is_answered, self.answered, self.ended, self.value = False, now(), threading.Event(), None
         self.px = self.lease if self.is_fixed or self.is_try else min(self.lease, client.queue)
         self.state, self.last, self.tokens, self.until, self.pid = "waiting", None, {}, 0, os.getpid()
@@ -303,6 +304,8 @@ class Task:
 
     def say(self, *words):
         self.last = words
+        if words[0] != "granted" and self.client.runs.get(self.keys[0]) is self:
+            del self.client.runs[self.keys[0]]  # who comes after this event runs again
         self.listen(self.name, *words)
 
     # Acquire
@@ -330,8 +333,6 @@ class Task:
         except (Refusal, Lost) as error:
             self.stop("failed", code(error) or "UNAVAILABLE")
         finally:
-            if self.client.runs.get(self.keys[0]) is self:
-                del self.client.runs[self.keys[0]]
             self.ended.set()
 
     def note(self, reply):
@@ -413,7 +414,7 @@ class Task:
         words += ["PX", self.millis(self.px), "NOTIFY", self.client.channel]
         words += ["BIND", self.bind] if self.bind else []
         if self.is_blocking and not self.is_try:
-            words += ["BLOCK", self.millis(self.client.timeout / 2)]
+            words += ["BLOCK", self.millis(self.block)]
         elif not self.is_try:
             words += ["QUEUE", self.millis(self.client.queue)]
         return [*words, "REQID", self.id]
@@ -435,7 +436,7 @@ class Task:
                 reply = error.args[0] if error.args else None
                 self.begin()
             if reply is None:
-                reply = self.client.block(*words, "BLOCK", self.millis(self.client.timeout / 2))
+                reply = self.client.block(*words, "BLOCK", self.millis(self.block))
             self.note(reply)
             if reply in ("done", 1):
                 return self.stop("not-run" if self.is_once else "open")
