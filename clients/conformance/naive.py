@@ -2,7 +2,7 @@
 """A small client of dlock with its driver.
 
 It needs nothing but Python's standard library. `Task.acquire` and what it calls are the pseudocode of docs/protocol.md,
-over RESP2: one connection for requests, one for messages, both shared by all tasks. traps.py makes it wrong in one way.
+over RESP2: a connection for requests, one for messages, few for blocked calls. traps.py makes it wrong in one way.
 """
 
 import collections
@@ -19,7 +19,7 @@ FINAL = """SPENT NOTHELD LOST UNKNOWN REENTRY REPLACED DEADLOCK LIMIT DIVERGED S
 NOAUTH WRONGPASS CROSSSLOT ERR""".split()
 AWAY = ["READONLY", "MOVING", "MASTERDOWN"]  # ask where the primary is now
 FAMILIES = {"lock": "DLOCK", "fair": "DFAIR", "read": "DRW", "write": "DRW", "semaphore": "DSEM", "multi": "DLOCK",
-            "any": "DLOCK"}
+            "any": "DLOCK", "latch": "DLATCH"}
 
 
 def now():
@@ -36,7 +36,9 @@ def say(*words):
 
 
 def in_background(work, *arguments):
-    threading.Thread(target=work, args=arguments, daemon=True).start()
+    thread = threading.Thread(target=work, args=arguments, daemon=True)
+    thread.start()
+    return thread
 
 
 class Refusal(Exception):
@@ -48,11 +50,7 @@ class Lost(Exception):
 
 
 class NotAcquired(Exception):
-    """The time is over."""
-
-
-class Over(Exception):
-    """The task was cancelled, or its client closed."""
+    """A try got nothing, or the wait has ended."""
 
 
 def code(reply):
@@ -147,9 +145,12 @@ class Client:
         times = {"lease": 30000, "queue": 10000, "response-timeout": 3000, "retry-for": 10000, **options}
         self.lease, self.queue, self.timeout, self.retry_for = (int(times[name]) / 1000 for name in
                                                                 ("lease", "queue", "response-timeout", "retry-for"))
-        self.replicas = int(times.get("replicas", 0))
-        self.channel = f"dlock:notify:{new_id()}"
+        self.replicas, self.channel = int(times.get("replicas", 0)), f"dlock:notify:{new_id()}"
         self.tasks, self.links, self.opening, self.flushed = [], [], threading.Lock(), 0
+        self.connections, self.is_closed, self.releases, self.runs = [], False, [], {}
+        self.blocked = queue.LifoQueue()  # connections of blocked calls
+        for _ in range(32):
+            self.blocked.put(None)
         self.call("PING")
 
     # Connections
@@ -171,12 +172,13 @@ class Client:
         """A new connection. A subscription is part of its opening."""
         try:
             connection = Connection(self.address(), self.timeout, **handlers)
+            self.connections.append(connection)
+            if self.is_closed:
+                connection.close()
             for words in [*self.setup, *setup]:
                 connection.call(*words, timeout=self.timeout)
             return connection
-        except OSError as error:
-            raise Lost(str(error)) from error
-        except Refusal as error:
+        except (OSError, Refusal) as error:
             if code(error) in ("NOPERM", "NOAUTH", "WRONGPASS"):
                 raise
             raise Lost(str(error)) from error
@@ -193,9 +195,22 @@ class Client:
 
     def disconnect(self):
         """Then each wait sends its copy, and each hold a RENEW: the first of them opens the next connection."""
-        for link in self.links:
+        links, self.connections = self.connections, []
+        for link in links:
             link.close()
         self.wake()
+
+    def close(self):
+        """Ends each wait at once, then has the reply timeout for all releases, then ends all connections."""
+        for task in list(self.tasks):
+            if not task.stop("failed", "CLOSED") and task.state == "held":
+                self.releases.append(in_background(task.release_now))
+                task.say("lost")
+        end = now() + self.timeout
+        for release in self.releases:
+            release.join(max(0, end - now()))
+        self.is_closed = True
+        self.disconnect()
 
     def wake(self):
         for task in list(self.tasks):
@@ -209,6 +224,17 @@ class Client:
             if code(reply) in AWAY:
                 self.disconnect()
             return reply
+
+    def block(self, *words):
+        """The reply to a call that waits with BLOCK. It has a connection of its own while it waits."""
+        link = self.blocked.get()
+        try:
+            link = link if link is not None and link.is_open else self.connect()
+            return self.call(*words, link=link)
+        except (Lost, Refusal) as reply:
+            return reply
+        finally:
+            self.blocked.put(link)
 
     def info(self, link=None):
         """What the server says of its quarantine, in milliseconds: by `left`, `age` and `length`."""
@@ -230,7 +256,7 @@ class Client:
         end = now() + limit
         while True:
             reply = self.call(*words)
-            if not passes(reply) or now() > end:
+            if not passes(reply) or now() > end or self.is_closed:
                 return reply
             time.sleep(0.05)
 
@@ -254,24 +280,33 @@ class Client:
 
 
 class Task:
-    """An acquire, and the hold that it gets. Its states are waiting, held and over (or lost)."""
+    """An acquire, and the hold that it gets, or a wait for a latch. Its states are waiting, held and over (or lost)."""
 
-    def __init__(self, name, client, mode, keys, options):
-        self.name, self.client, self.mode, self.keys = name, client, mode, keys.split(",")
+    def __init__(self, name, client, mode, keys, options, listen=say):
+        self.name, self.listen, self.client, self.mode, self.keys = name, listen, client, mode, keys.split(",")
         self.family, self.is_blocking = FAMILIES[mode], mode in ("multi", "any")
-        self.owner = options.get("owner", new_id())
-        self.is_fixed = "fixed" in options
+        self.owner, self.is_fixed = options.get("owner", new_id()), "fixed" in options
         self.lease = int(options["fixed"]) / 1000 if self.is_fixed else client.lease
         self.bind, self.limit = (int(options[name]) if name in options else None for name in ("bind", "limit"))
         self.max_hold = int(options["max-hold"]) / 1000 if "max-hold" in options else None
-        self.end = now() + int(options["wait"]) / 1000 if "wait" in options else None
         self.work = int(options["work"]) / 1000 if "work" in options else None
-        self.is_try, self.is_answered, self.is_once = options.get("wait") == "0", False, False
+        self.is_once, self.is_try = "once" in options, "once" in options or options.get("wait") == "0"
+        self.time = int(options["wait"]) / 1000 or client.timeout if "wait" in options else None
+        self.block = min(client.timeout, self.time or client.timeout) / 2  # so that a reply comes in time
+        self.is_answered, self.answered, self.ended, self.value = False, now(), threading.Event(), None
         self.px = self.lease if self.is_fixed or self.is_try else min(self.lease, client.queue)
-        self.state, self.tokens, self.until, self.pid = "waiting", {}, 0, os.getpid()
-        self.lock, self.woken, self.own, self.asked, self.start = threading.RLock(), threading.Event(), None, 0, now()
+        self.state, self.last, self.tokens, self.until, self.pid = "waiting", None, {}, 0, os.getpid()
+        self.lock, self.woken, self.asked, self.start = threading.RLock(), threading.Event(), 0, now()
         self.begin()
         client.tasks.append(self)
+        if self.time is not None:
+            in_background(self.expire)
+
+    def say(self, *words):
+        self.last = words
+        if words[0] != "granted" and self.client.runs.get(self.keys[0]) is self:
+            del self.client.runs[self.keys[0]]  # who comes after this event runs again
+        self.listen(self.name, *words)
 
     # Acquire
 
@@ -279,38 +314,45 @@ class Task:
         """A new request."""
         with self.lock:
             if self.state != "waiting":
-                raise Over
+                raise NotAcquired
             self.id, self.first, self.copies, self.event = new_id(), now(), 0, None
+
+    def expire(self):
+        """Ends the wait when its time is over, whatever it waits for. A try has the reply timeout."""
+        time.sleep(self.time)
+        busy = "not-open" if self.mode == "latch" else "not-acquired"
+        self.stop(*[busy] if self.is_answered else ["failed", "UNAVAILABLE"])
 
     def acquire(self):
         try:
-            self.wait()
-        except Over:
-            pass
+            self.once() if self.is_once or self.mode == "latch" else self.wait()
+            if self.work is not None and self.state in ("held", "lost"):
+                self.run()
         except NotAcquired:
             self.stop("not-acquired")
         except (Refusal, Lost) as error:
             self.stop("failed", code(error) or "UNAVAILABLE")
         finally:
-            if self.own is not None:
-                self.own.close()
+            self.ended.set()
+
+    def note(self, reply):
+        """Raises it if there was no reply for too long."""
+        self.is_answered = not isinstance(reply, Lost)
+        self.answered = now() if self.is_answered else self.answered
+        if now() > self.answered + self.client.retry_for:
+            raise reply
 
     def wait(self):
-        answered = now()
         while True:
-            left, sent = float("inf") if self.end is None else max(0, self.end - now()), now()
+            sent = now()
             self.woken.clear()
-            reply = self.ask(left)
+            reply = self.ask()
             if self.state != "waiting":
                 return  # it was given up: its reply means nothing
-            self.is_answered = not isinstance(reply, Lost)
-            if self.is_answered:
-                answered = now()
+            self.note(reply)
             if passes(reply):
-                if left == 0:
+                if self.is_try and self.is_answered:
                     raise NotAcquired(reply)
-                if now() > answered + self.client.retry_for:
-                    raise reply
                 time.sleep(0.05)
                 continue
             if code(reply) == "SPENT":
@@ -320,10 +362,10 @@ class Task:
             if isinstance(reply, Refusal):
                 raise reply
             if reply is None:
-                if left == 0:
+                if self.is_try:
                     raise NotAcquired
-                if not self.is_blocking:
-                    self.sleep(left)
+                if not self.is_blocking and self.event is None:
+                    self.woken.wait(self.client.queue / 2)                      # a message, or a new connection
                 event, token = self.event or (None, None)
                 self.event = None
                 if event == "replaced":
@@ -337,13 +379,13 @@ class Task:
             if is_short and not self.renew():
                 self.give_up()
                 self.begin()
-                if left == 0:
+                if self.is_try:
                     raise NotAcquired
                 time.sleep(0.05)
                 continue
             return self.hold()
 
-    def ask(self, left):
+    def ask(self):
         if self.client.replicas:
             told = self.client.info()
             if isinstance(told, Exception):
@@ -351,25 +393,11 @@ class Task:
             if told["length"] < self.lease * 1000:
                 return Refusal("ERR the lease is longer than the quarantine of the server")
         self.copies += 1
-        words = self.acquire_words(left)
-        reply = self.block(words) if self.is_blocking else self.client.call(*words)
+        reply = (self.client.block if self.is_blocking else self.client.call)(*self.acquire_words())
         if reply is None or isinstance(reply, Exception) or self.is_grant(reply):
             return reply
         self.client.disconnect()
-        if self.own is not None:
-            self.own.close()
         return Lost(f"the reply of another request: {reply}")
-
-    def block(self, words):
-        """The reply to a call that waits with BLOCK, on a connection of its own."""
-        try:
-            if self.own is None or not self.own.is_open:
-                self.own = self.client.connect()
-            return self.own.call(*words, timeout=self.client.timeout)
-        except (Lost, Refusal) as reply:
-            if code(reply) in AWAY:
-                self.own.close()
-            return reply
 
     def is_grant(self, reply):
         """Whether it has tokens, or a permit id."""
@@ -378,49 +406,44 @@ class Task:
         tokens = reply if self.is_blocking and isinstance(reply, list) else [reply]
         return all(isinstance(token, int) and token > 0 for token in (tokens[1:] if self.mode == "any" else tokens))
 
-    def sleep(self, left):
-        """Until a message, a new connection, or half of QUEUE."""
-        if self.event is None:
-            self.woken.wait(min(self.client.queue / 2, left))
-
-    def acquire_words(self, left):
+    def acquire_words(self):
         words = [f"{self.family}.ACQUIRE", *self.keys, self.owner]
         if self.is_blocking:
             words = [f"DLOCK.{'M' if self.mode == 'multi' else 'ANY'}ACQUIRE", len(self.keys), *self.keys, self.owner]
         words += [self.mode.upper()] if self.family == "DRW" else ["LIMIT", self.limit] if self.limit else []
         words += ["PX", self.millis(self.px), "NOTIFY", self.client.channel]
         words += ["BIND", self.bind] if self.bind else []
-        if left > 0 and self.is_blocking:
-            words += ["BLOCK", self.millis(min(left, self.client.timeout / 2))]
-        elif left > 0:
+        if self.is_blocking and not self.is_try:
+            words += ["BLOCK", self.millis(self.block)]
+        elif not self.is_try:
             words += ["QUEUE", self.millis(self.client.queue)]
         return [*words, "REQID", self.id]
 
     def once(self):
-        """Runs the work, unless a run of another is done meanwhile."""
-        self.is_once, answered = True, now()
+        """Runs the work, unless a run of another is done meanwhile. Of a latch: waits until it is open."""
+        words = [f"{self.family}.AWAIT", self.keys[0], *["REASON"] * self.is_once]
+        while self.is_once and (leader := self.client.runs.setdefault(self.keys[0], self)) is not self:
+            leader.ended.wait()
+            self.value = leader.value
+            if leader.last[0] in ("finished", "not-run", "failed"):
+                return self.stop(*leader.last if leader.last[0] == "failed" else ["not-run"])
         while self.state == "waiting":
             try:
-                return self.wait()
+                if self.is_once:
+                    return self.wait()
+                reply = None
             except NotAcquired as error:
                 reply = error.args[0] if error.args else None
-            except (Refusal, Lost) as error:
-                return self.stop("failed", code(error) or "UNAVAILABLE")
-            if isinstance(reply, Lost):
-                self.give_up()
-            self.begin()
+                self.begin()
             if reply is None:
-                words = [f"{self.family}.AWAIT", self.keys[0], "REASON", "BLOCK", self.millis(self.client.timeout / 2)]
-                reply = self.block(words)
-            if reply == "done":
-                self.state = "over"
-                return say(self.name, "not-run")
-            if not isinstance(reply, Lost):
-                answered = now()
-            if now() > answered + self.client.retry_for:
-                return self.stop("failed", "UNAVAILABLE")
-            words = str(reply).split(" ")
-            time.sleep(min(1, int(words[1]) / 1000) if words[0] == "QUARANTINE" else 0.05)
+                reply = self.client.block(*words, "BLOCK", self.millis(self.block))
+            self.note(reply)
+            if reply in ("done", 1):
+                return self.stop("not-run" if self.is_once else "open")
+            if isinstance(reply, Refusal) and not passes(reply):
+                raise reply
+            error = str(reply).split(" ")
+            time.sleep(min(1, int(error[1]) / 1000) if error[0] == "QUARANTINE" else 0.05)
 
     def named(self, reply):
         """The tokens, or the permit id, by key."""
@@ -433,11 +456,9 @@ class Task:
             if self.state != "waiting":
                 return
             self.state, self.start = "held", now()
-        say(self.name, "granted", ",".join(map(str, self.tokens.values())))
+        self.say("granted", ",".join(map(str, self.tokens.values())))
         in_background(self.watch)
         in_background(self.keep)
-        if self.work is not None:
-            in_background(self.run)
 
     # Giving up
 
@@ -447,15 +468,16 @@ class Task:
             if self.state != "waiting":
                 return False
             self.state = "over"
-        if not (self.is_try and self.copies == 1 and self.is_answered):
+        if self.copies > 0 and not (self.is_try and self.copies == 1 and self.is_answered):
             self.give_up()
         self.woken.set()
-        say(self.name, *words)
+        self.say(*words)
         return True
 
     def give_up(self):
         """Until it is answered, or nothing of the request can be left."""
-        in_background(self.client.repeat, self.release_words(), self.client.queue + self.px)
+        limit = self.client.queue + self.px
+        self.client.releases.append(in_background(self.client.repeat, self.release_words(), limit))
 
     def release_words(self, *token):
         mode = [self.mode.upper()] if self.family == "DRW" else []
@@ -487,7 +509,7 @@ class Task:
                 return
             self.state = "lost"
         if self.work is None:
-            say(self.name, "lost")
+            self.say("lost")
 
     def watch(self):
         while self.state == "held":
@@ -546,17 +568,17 @@ class Task:
         if self.renew():
             return self.hold()
         self.state = "over"
-        say(self.name, "failed", "NOTHELD")
+        self.say("failed", "NOTHELD")
 
     def run(self):
         end = now() + self.work
         while now() < end and self.is_held():
             time.sleep(0.01)
-        how = self.release_now("DONE" if self.is_once else None)
-        say(self.name, {"released": "finished", "was-lost": "lost"}.get(how, how))
+        how, self.value = self.release_now("DONE" if self.is_once else None), new_id()
+        self.say({"released": "finished", "was-lost": "lost"}.get(how, how))
 
     def release(self):
-        say(self.name, self.release_now())
+        self.say(self.release_now())
 
     def release_now(self, done=None):
         with self.lock:
@@ -582,13 +604,14 @@ class Driver:
     def __init__(self):
         self.clients, self.tasks = {}, {}
 
-    def task(self, name, options, client, mode, keys):
-        unknown = set(options) - {"owner", "fixed", "max-hold", "wait", "work", "bind", "limit", "token"}
+    def task(self, name, options, client, *words):
+        mode, keys = ["latch", *words][-2:]
+        unknown = set(options) - {"owner", "fixed", "max-hold", "wait", "work", "bind", "limit", "token", "once"}
         unknown |= {mode} - set(FAMILIES) | ({"bind"} & set(options) if mode in ("multi", "any") else set())
         if unknown:
             return say(name, "unsupported", *unknown)
-        self.tasks[name] = Task(name, self.clients[client], mode, keys, options)
-        return self.tasks[name]
+        task = self.tasks[name] = Task(name, self.clients[client], mode, keys, options)
+        in_background(*[task.adopt, options["token"]] if "token" in options else [task.acquire])
 
     def open(self, name, options, url):
         unknown = set(options) - {"lease", "queue", "response-timeout", "retry-for", "replicas"}
@@ -597,22 +620,21 @@ class Driver:
         self.clients[name] = Client(url, options)
         say(name, "opened")
 
-    def acquire(self, name, options, *words):
-        task = self.task(name, options, *words)
-        if task is not None:
-            in_background(task.acquire)
-
-    run = acquire
-
-    def once(self, name, options, *words):
-        task = self.task(name, {**options, "wait": "0"}, *words)
-        if task is not None:
-            in_background(task.once)
-
-    def adopt(self, name, options, *words):
-        task = self.task(name, options, *words)
-        if task is not None:
-            in_background(task.adopt, options["token"])
+    def waiters(self, name, options, client, count, key):
+        if "as" not in options:
+            return say(name, "unsupported", "waiters")  # a thread for each of thousands
+        mode, ended, tasks = {"once": "lock", "await": "latch", "multi": "multi"}[options["as"]], [], []
+        left = iter(range(int(count) - 1, -1, -1))
+        def listen(number, event, *_):
+            if event == "granted":
+                return in_background(tasks[number].release) if mode == "multi" else None
+            ended.append((event, tasks[number].value))
+            if next(left) == 0:
+                ran = [sum(event == "finished" for event, _ in ended), len({value for _, value in ended})]
+                say(name, "done", *ran * (mode == "lock"))
+        for number in range(int(count)):
+            tasks.append(Task(number, self.clients[client], mode, key, {**options, options["as"]: True}, listen))
+            in_background(tasks[-1].acquire)
 
     def check(self, name, options):
         say(name, "is", "held" if self.tasks[name].is_held() else "lost")
@@ -630,27 +652,19 @@ class Driver:
             os._exit(0)
 
     def close(self, name, options):
-        for task in [task for task in self.tasks.values() if task.client is self.clients[name]]:
-            if not task.stop("failed", "CLOSED") and task.state == "held":
-                releasing = threading.Thread(target=task.release_now, daemon=True)
-                releasing.start()
-                releasing.join(task.client.timeout)
-                say(task.name, "lost")
+        self.clients[name].close()
         say(name, "closed")
 
     def command(self, line):
         verb, name, *words = line.split(" ")
         options = dict(word.split("=", 1) for word in words if "=" in word)
-        if verb not in ("open", "acquire", "run", "once", "adopt", "check", "release", "cancel", "fork", "close"):
+        options.update({"once": True} if verb == "once" else {})
+        work = getattr(self, "task" if verb in ("acquire", "run", "once", "await", "adopt") else verb, None)
+        if work is None:
             return say(name, "unsupported", verb)
-        getattr(self, verb)(name, options, *[word for word in words if "=" not in word])
+        work(name, options, *[word for word in words if "=" not in word])
 
 
 driver = Driver()
-for command in sys.stdin:
-    if command.strip() == "quit":
-        break
-    if command.strip() == "suspend":
-        say("driver", "ready")
-    else:
-        driver.command(command.strip())
+for command in iter(lambda: sys.stdin.readline().strip() or "quit", "quit"):
+    say("driver", "ready") if command == "suspend" else driver.command(command)

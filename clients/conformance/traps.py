@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""naive.py with a mistake: `traps.py --trap NAME`. traps.txt has the mistakes, as changes of its text."""
+"""naive.py with a mistake: `traps.py --trap NAME`. traps.txt has the mistakes, as changes of its text.
+
+`traps.py --check` says which of them do not fit the text any more.
+"""
 
 import sys
 from pathlib import Path
@@ -20,8 +23,19 @@ def changes(text):
 
 
 traps = {text.split(":")[0]: text for text in (here / "traps.txt").read_text().split("\ntrap ")[1:]}
-for old, new in changes(traps[sys.argv[2]]) if sys.argv[1:2] == ["--trap"] else []:
-    if naive.count(old) != 1:
-        sys.exit(f"{sys.argv[2]}: not once in naive.py: {old}")
-    naive = naive.replace(old, new)
-exec(compile(naive, "naive.py", "exec"), {"__name__": "__main__"})
+
+
+def changed(name):
+    """naive.py with this mistake."""
+    text = naive
+    for old, new in changes(traps[name]):
+        if text.count(old) != 1:
+            sys.exit(f"{name}: not once in naive.py: {old}")
+        text = text.replace(old, new)
+    return compile(text, "naive.py", "exec")
+
+
+if sys.argv[1:] == ["--check"]:
+    [changed(name) for name in traps]
+else:
+    exec(changed(sys.argv[2]) if sys.argv[1:2] == ["--trap"] else naive, {"__name__": "__main__"})

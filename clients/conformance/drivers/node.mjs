@@ -146,18 +146,24 @@ const commands = {
   once: (...words) => commands.run(...words, "runOnce"),
 
   async await(name, options, client, key) {
-    say(name, (await locks.get(client).latch(key).wait()) ? "open" : "failed");
+    say(name, (await locks.get(client).latch(key).wait(translated(options, OPTIONS))) ? "open" : "not-open");
   },
 
   async waiters(name, options, client, count, key) {
-    const one = async () => (await locks.get(client).lock(key).acquire()).release();
-    await Promise.all(Array.from({ length: Number(count) }, one));
-    say(name, "done");
+    const all = locks.get(client);
+    const work = (signal, hold) => new Promise((resolve) => setTimeout(resolve, Number(options.work), hold.token));
+    const one = {
+      once: () => all.lock(key).runOnce(work),
+      await: () => all.latch(key).wait(),
+      multi: async () => (await all.multiLock(key.split(",")).acquire()).release(),
+    }[options.as] ?? (async () => (await all.lock(key).acquire()).release());
+    const found = await Promise.all(Array.from({ length: Number(count) }, one));
+    if (options.as !== "once") return say(name, "done");
+    say(name, "done", found.filter(({ ran }) => ran).length, new Set(found.map(({ value }) => value)).size);
   },
 
   async close(name) {
     await locks.get(name).close();
-    locks.delete(name);
     say(name, "closed");
   },
 

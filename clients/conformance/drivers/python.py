@@ -28,6 +28,15 @@ def granted(name, hold):
     say(name, "granted", ",".join(map(str, hold.tokens.values())))
 
 
+def done(name, count, found, options):
+    """The end of `waiters`. Of a run: how many ran it, and how many values they got."""
+    if len(found) < count:
+        return say(name, "failed", count - len(found))
+    if options.get("as") != "once":
+        return say(name, "done")
+    say(name, "done", sum(one.ran for one in found), len({one.value for one in found}))
+
+
 def failure(error, lost):
     """The event for an exception."""
     for kind, event in ((NotAcquired, "not-acquired"), (LockLost, lost), (ReleaseUnknown, "unknown")):
@@ -91,17 +100,18 @@ class Driver:
                 run = (self.run, handle, int(options.get("work", 0)) / 1000, verb == "once")
                 self.start(name, *((self.acquire, handle) if verb == "acquire" else run))
         elif verb == "await":
-            self.start(name, self.open_latch, self.locks[words[0]].latch(words[1]))
+            wait = int(options["wait"]) / 1000 if "wait" in options else None
+            self.start(name, self.open_latch, self.locks[words[0]].latch(words[1]), wait)
         elif verb == "close":
-            self.start(name, self.close, self.locks.pop(name))
+            self.start(name, self.close, self.locks[name])
         elif verb == "cancel":
             self.cancel(name)
         elif verb == "fork":
             if os.fork() == 0:
                 say(name, "child-lost" if self.holds[name].lost.is_set() else "child-held")
                 os._exit(0)
-        elif verb == "waiters" and hasattr(self, verb):
-            self.start(name, self.waiters, self.locks[words[0]], int(words[1]), words[2])
+        elif verb == "waiters":
+            self.start(name, self.waiters, self.locks[words[0]], int(words[1]), words[2], options)
         else:
             say(name, "unsupported", verb)
 
@@ -170,11 +180,32 @@ class Threads(Driver):
             work(hold)
         say(name, "finished")
 
-    def open_latch(self, name, latch):
-        say(name, "open" if latch.wait() else "failed")
+    def waiters(self, name, locks, count, key, options):
+        def work(hold):
+            hold.lost.wait(int(options["work"]) / 1000)
+            return hold.token
+        def one():
+            if options["as"] == "once":
+                found.append(locks.lock(key).run_once(work))
+            elif options["as"] == "await":
+                found.append(locks.latch(key).wait())
+            else:
+                found.append(locks.multi_lock(key.split(",")).acquire().release())
+        if "as" not in options:
+            return say(name, "unsupported", "waiters")  # a thread for each of thousands
+        found, threads = [], [threading.Thread(target=one, daemon=True) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        done(name, count, found, options)
+
+    def open_latch(self, name, latch, wait):
+        say(name, "open" if latch.wait(wait) else "not-open")
 
     def close(self, name, locks):
         locks.close()
+        locks.client.close()  # the pool is the driver's
         say(name, "closed")
 
 
@@ -233,17 +264,25 @@ class Tasks(Driver):
             await work(hold)
         say(name, "finished")
 
-    async def waiters(self, name, locks, count, key):
+    async def waiters(self, name, locks, count, key, options):
+        async def work(hold):
+            await asyncio.sleep(int(options["work"]) / 1000)
+            return hold.token
         async def one():
-            await (await locks.lock(key).acquire()).release()
-        await asyncio.gather(*(one() for _ in range(count)))
-        say(name, "done")
+            if options.get("as") == "once":
+                return await locks.lock(key).run_once(work)
+            if options.get("as") == "await":
+                return await locks.latch(key).wait()
+            lock = locks.multi_lock(key.split(",")) if "as" in options else locks.lock(key)
+            return await (await lock.acquire()).release()
+        done(name, count, await asyncio.gather(*(one() for _ in range(count))), options)
 
-    async def open_latch(self, name, latch):
-        say(name, "open" if await latch.wait() else "failed")
+    async def open_latch(self, name, latch, wait):
+        say(name, "open" if await latch.wait(wait) else "not-open")
 
     async def close(self, name, locks):
         await locks.close()
+        await locks.client.aclose()  # the pool is the driver's
         say(name, "closed")
 
 

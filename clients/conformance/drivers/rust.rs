@@ -1,7 +1,7 @@
 //! The driver of the Rust client. README.md describes the protocol.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     io::BufRead as _,
     pin::Pin,
     sync::{LazyLock, Mutex, MutexGuard, PoisonError},
@@ -157,35 +157,66 @@ async fn release(task: String, held: Held) {
 }
 
 /// The form that ends the work when the hold is lost, or that which runs it once.
-async fn run(task: String, lock: Lock, work: Duration, is_once: bool) {
+async fn run(task: String, lock: Lock, work: Duration, is_once: bool, wait: Option<Duration>) {
     let name = task.clone();
     let work = move |hold: Hold| async move {
         println!("{name} granted {}", hold.token());
         tokio::time::sleep(work).await;
         Ok::<_, Error>(())
     };
-    let worked =
-        if is_once { lock.run_once(work).await } else { lock.try_with(work).await.map(Once::Ran) };
+    let worked = match (is_once, wait) {
+        (true, None) => lock.run_once(work).await.map(Some),
+        (true, Some(time)) => lock.run_once_timeout(time, work).await,
+        (false, None) => lock.try_with(work).await.map(|()| Some(Once::Ran(()))),
+        (false, Some(time)) => match lock.acquire_timeout(time).await {
+            Ok(Some(guard)) => guard.try_with(work).await.map(|()| Some(Once::Ran(()))),
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        },
+    };
     match worked.map_err(|error| (error.kind(), failed(&error))) {
-        Ok(Once::Ran(())) => println!("{task} finished"),
-        Ok(Once::AnotherRan(_)) => println!("{task} not-run"),
+        Ok(Some(Once::Ran(()))) => println!("{task} finished"),
+        Ok(Some(Once::AnotherRan(_))) => println!("{task} not-run"),
+        Ok(None) => println!("{task} not-acquired"),
         Err((ErrorKind::Lost { .. }, _)) => println!("{task} lost"),
         Err((ErrorKind::ReleaseUnknown, _)) => println!("{task} unknown"),
         Err((_, failed)) => println!("{task} {failed}"),
     }
 }
 
-/// `count` tasks take the lock, one after the other.
-async fn waiters(task: String, client: Client, count: usize, key: String) {
-    let one = async |lock: Lock| lock.acquire().await?.release().await.map(drop);
-    let all: Vec<_> = (0..count).map(|_| tokio::spawn(one(client.lock(&key)))).collect();
-    for waiter in all {
-        if !matches!(waiter.await, Ok(Ok(()))) {
-            println!("{task} failed");
-            return;
+/// What one of `waiters` does. Of a run: whether it ran here, and its value.
+async fn waiter(client: Client, key: String, options: Options) -> Result<(bool, u64), Error> {
+    match options.get("as").map(String::as_str) {
+        Some("once") => {
+            let work = |hold: Hold| async move {
+                tokio::time::sleep(time(&options, "work").unwrap_or_default()).await;
+                Ok::<_, Error>(hold.token())
+            };
+            return Ok(match client.lock(&key).run_once(work).await? {
+                Once::Ran(value) => (true, value),
+                Once::AnotherRan(value) => (false, value.unwrap_or_default()),
+            });
         }
+        Some("await") => client.latch(&key).wait().await?,
+        Some(_) => drop(client.multi_lock(key.split(',')).acquire().await?.release().await?),
+        None => drop(client.lock(&key).acquire().await?.release().await?),
     }
-    println!("{task} done");
+    Ok((false, 0))
+}
+
+async fn waiters(task: String, client: Client, count: usize, key: String, options: Options) {
+    let one = || waiter(client.clone(), key.clone(), options.clone());
+    let all: Vec<_> = (0..count).map(|_| tokio::spawn(one())).collect();
+    let (mut ran, mut values) = (0, BTreeSet::new());
+    for waiter in all {
+        let Ok(Ok((is_here, value))) = waiter.await else {
+            return println!("{task} failed");
+        };
+        ran += usize::from(is_here);
+        values.insert(value);
+    }
+    let is_run = options.get("as").is_some_and(|what| what == "once");
+    println!("{task} done{}", if is_run { format!(" {ran} {}", values.len()) } else { String::new() });
 }
 
 async fn command(line: &str) -> Option<()> {
@@ -216,23 +247,30 @@ async fn command(line: &str) -> Option<()> {
         }
         [verb @ ("run" | "once"), _, _, mode, key, ..] => {
             let lock = configured!(lock(&client()?, mode, key)?, options);
-            tokio::spawn(run(name, lock, time(&options, "work")?, verb == "once"));
+            let (work, wait) = (time(&options, "work")?, time(&options, "wait"));
+            tokio::spawn(run(name, lock, work, verb == "once", wait));
         }
-        ["await", _, _, key] => {
-            let latch = client()?.latch(key);
+        ["await", _, _, key, ..] => {
+            let (latch, wait) = (client()?.latch(key), time(&options, "wait"));
             tokio::spawn(async move {
-                let opened = latch.wait().await.map(|()| "open".to_owned());
-                println!("{name} {}", opened.unwrap_or_else(|error| failed(&error)));
+                let opened = match wait {
+                    None => latch.wait().await.map(|()| true),
+                    Some(time) => latch.wait_timeout(time).await,
+                };
+                let opened = opened.map(|is_open| if is_open { "open" } else { "not-open" });
+                println!("{name} {}", opened.map_or_else(|error| failed(&error), str::to_owned));
             });
         }
-        ["waiters", _, _, count, key] => {
+        ["waiters", _, _, count, key, ..] => {
             let count = count.parse().ok()?;
-            tokio::spawn(waiters(name, client()?, count, key.to_owned()));
+            tokio::spawn(waiters(name, client()?, count, key.to_owned(), options));
         }
         ["close", ..] => {
-            let client = state().clients.remove(&name)?;
-            let closed = client.close().await;
-            println!("{name} {}", if closed.is_ok() { "closed" } else { "failed UNAVAILABLE" });
+            let client = state().clients.get(&name)?.clone();
+            tokio::spawn(async move {
+                let closed = client.close().await;
+                println!("{name} {}", if closed.is_ok() { "closed" } else { "failed UNAVAILABLE" });
+            });
         }
         ["suspend"] => println!("driver ready"),
         ["quit"] => std::process::exit(0),

@@ -19,7 +19,10 @@ use crate::{
 };
 
 /// The files of the kit's scenes.
-const FILES: [(&str, &str); 8] = [
+const FILES: [(&str, &str); 11] = [
+    ("bounds.txt", include_str!("../scenes/bounds.txt")),
+    ("connections.txt", include_str!("../scenes/connections.txt")),
+    ("ends.txt", include_str!("../scenes/ends.txt")),
     ("families.txt", include_str!("../scenes/families.txt")),
     ("grant.txt", include_str!("../scenes/grant.txt")),
     ("loss.txt", include_str!("../scenes/loss.txt")),

@@ -104,8 +104,8 @@ pub(crate) enum Step {
     Resend { pattern: String, reply: String },
     /// `requests pattern => count`; `until requests`: again and again until it matches.
     Requests { pattern: String, count: Count, is_polled: bool },
-    /// `connections => count`: open ones; `connections ever => count`: all since the start.
-    Connections { is_ever: bool, count: Count },
+    /// `connections => count`: open ones; `connections ever => count`: all since the start; `until …`: again and again.
+    Connections { is_ever: bool, count: Count, is_polled: bool },
     /// `wait MS`.
     Wait(Duration),
     /// `mark name`.
@@ -341,9 +341,13 @@ fn step(line: &str, words: &[&str]) -> Option<Step> {
             let (pattern, found) = split_pattern(&rest(1 + usize::from(is_polled)));
             Step::Requests { pattern, count: count(&found?)?, is_polled }
         }
-        ["connections", "=>", found] => Step::Connections { is_ever: false, count: count(found)? },
-        ["connections", "ever", "=>", found] => {
-            Step::Connections { is_ever: true, count: count(found)? }
+        ["until", "connections", rest @ ..] | ["connections", rest @ ..] => {
+            let (is_ever, found) = match rest {
+                ["=>", found] => (false, found),
+                ["ever", "=>", found] => (true, found),
+                _ => return None,
+            };
+            Step::Connections { is_ever, count: count(found)?, is_polled: words[0] == "until" }
         }
         ["wait", time] => Step::Wait(millis(time)?),
         ["mark", name] => Step::Mark((*name).to_owned()),
@@ -403,14 +407,18 @@ fn proxy(words: &[&str]) -> Option<Proxy> {
     })
 }
 
-/// The bytes of a reply that a line has: `:1`, `+OK`, `-CODE text`, `$text`, where `;` ends a line of the text.
+/// The bytes of a reply that a line has: `:1`, `+OK`, `-CODE text`, `$text`, where `;` ends a line of the text. Half a
+/// reply ends with `…`.
 fn whole_reply(line: &str) -> Option<Vec<u8>> {
     let whole = match (line.strip_prefix('$'), line.get(..1)?) {
         (Some(text), _) => {
             let text = text.replace(';', "\r\n");
             format!("${}\r\n{text}\r\n", text.len())
         }
-        (None, ":" | "+" | "-") => format!("{line}\r\n"),
+        (None, ":" | "+" | "-") => match line.strip_suffix('…') {
+            Some(half) => half.to_owned(),
+            None => format!("{line}\r\n"),
+        },
         _ => return None,
     };
     Some(whole.into_bytes())

@@ -155,11 +155,18 @@ impl Stage {
                     self.driver.never("", "", after(PAUSE))?;
                 }
             }
-            Step::Connections { is_ever, count } => {
-                let proxy = self.servers.proxy()?;
-                let found = if *is_ever { proxy.accepted() } else { proxy.open() };
-                if !count.admits(found) {
-                    return Err(format!("the client has or had {found} connections").into());
+            Step::Connections { is_ever, count, is_polled } => {
+                let end = after(PATIENCE);
+                loop {
+                    let proxy = self.servers.proxy()?;
+                    let found = if *is_ever { proxy.accepted() } else { proxy.open() };
+                    if count.admits(found) {
+                        break;
+                    }
+                    if !is_polled || Instant::now() > end {
+                        return Err(format!("the client has or had {found} connections").into());
+                    }
+                    self.driver.never("", "", after(PAUSE))?;
                 }
             }
             Step::Wait(time) => self.driver.never("", "", after(*time))?,

@@ -311,9 +311,11 @@ impl Proxy {
 
     // Recorded traffic
 
-    /// Number of open connections.
+    /// Number of connections that neither side has closed, whatever has not passed yet.
     pub fn open(&self) -> usize {
-        self.shared.lock().connections.len()
+        let state = self.shared.lock();
+        let is_open = |connection: &&Connection| connection.lanes.iter().all(|lane| !lane.ended);
+        state.connections.values().filter(is_open).count()
     }
 
     /// Number of connections accepted so far.
