@@ -81,7 +81,8 @@ async def test_cancelled_at_any_moment_holds_nothing(locks, server, key):
             await (await task).release()
         except asyncio.CancelledError:
             pass
-    await reached(lambda: not locks._engine.registry.is_ending() and not server.client.exists(key))  # what was granted is given back
+    # What was granted is given back.
+    await reached(lambda: not locks._engine.registry.is_ending() and not server.client.exists(key))
     hold = await locks.lock(key, timeout=0).acquire()
     assert server.holds(key) == 1 and server.waiters(key) == 0
     await hold.release()

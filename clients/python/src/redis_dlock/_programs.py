@@ -103,7 +103,7 @@ class Call:
         self.name, self.limit, self.settings, self._may_pass = name, limit, settings, may_pass
         self.end = math.inf if limit is None else now() + limit
         self.latest = now() + settings.response_timeout if limit == 0 else self.end + settings.grace
-        self._attempts, self._was_answered = 0, False
+        self._attempts, self.was_answered = 0, False
         self._since: Optional[float] = None  # when that was sent which no server has answered since
         self._last: Union[Disconnected, ServerError, None] = None
 
@@ -121,13 +121,13 @@ class Call:
         return min(self.latest, since + (self.settings.retry_for or math.inf))
 
     def answered(self) -> None:
-        self._since, self._attempts, self._was_answered, self._last = None, 0, True, None
+        self._since, self._attempts, self.was_answered, self._last = None, 0, True, None
 
     def pause(self, error: Union[Disconnected, ServerError]) -> Pause:
         """How long to wait after an attempt that failed. Raises the error of the call if its time is over."""
         self._attempts, self._last = self._attempts + 1, error
         if not isinstance(error, NoTime):
-            self._was_answered = bool(error.code)
+            self.was_answered = bool(error.code)
         self._since = min(now(), self._sent) if self._since is None else self._since
         if self._may_pass and error.code:
             self._since = None
@@ -142,12 +142,13 @@ class Call:
         word = error.text.partition(" ")[0]
         if error.code == "QUARANTINE" and word.isdigit():  # how long it lasts
             seconds = max(seconds, int(word) / 1000)
-        return Pause(min(seconds, self.left()))
+        patience = math.inf if self._since is None else self._since + self.settings.retry_for - now()
+        return Pause(min(seconds, self.left(), max(0.0, patience)))
 
     def over(self) -> Union[NotAcquired, Unavailable]:
         """Why the call ends at the end of its time: a server has answered it, or none."""
         in_time = f"not in {self.limit:g} s" if self.limit else "now"
-        kind = NotAcquired if self._was_answered else Unavailable
+        kind = NotAcquired if self.was_answered else Unavailable
         error = kind(f"{self.name}, {in_time}: {self._last or 'another holds it'}")
         error.__cause__ = self._last
         return error
@@ -185,7 +186,9 @@ def acquire(claim: Claim, limit: Optional[float], settings: Settings, max_hold: 
             sent, left = now(), call.left() if waits else 0.0
             if left and permit is None and (settings.block is not None or target.form != "one"):
                 permit = settings.permits.take()
-            copy, block = _copy(claim.request, left, settings, permit is not None)
+            # Several locks are asked for once without blocking: a late end of a blocked call says nothing then.
+            may_block = permit is not None and (target.form == "one" or call.was_answered)
+            copy, block = _copy(claim.request, left, settings, may_block)
             is_first = not may_have
             first, may_have = first if may_have else sent, True  # what the request may have is ended if all else fails
             try:
@@ -201,7 +204,7 @@ def acquire(claim: Claim, limit: Optional[float], settings: Settings, max_hold: 
                     call.answered()
                     if left == 0:
                         raise call.over()
-                    if block:
+                    if permit is not None:
                         continue  # the next copy asks
                     wait = settings.queue / 2 if target.form == "one" else random.uniform(0.2, 0.5)
                     paused = now()
@@ -260,7 +263,7 @@ def _check(request: Request, call: Call) -> Program[None]:
         info = fields((yield from ask(["DSEM.INFO", target.keys[0]], target.keys[0], call)))
         capacity = int(info.get("capacity", 0))
         if not (limit or capacity) or (limit and capacity and limit != capacity):
-            now_is = f"has {capacity} permits, not {limit!r}" if capacity else "does not exist: give a limit to create it"
+            now_is = f"has {capacity} permits, not {limit!r}" if capacity else "does not exist: give a limit to make it"
             raise Refused("ERR", f"the semaphore {target.keys[0]!r} {now_is}")
         if len(settings.checked) > 1000:
             settings.checked.clear()
@@ -315,12 +318,12 @@ def wait_for(command: Command, key: str, call: Call) -> Program[Any]:
     try:
         while True:
             left = call.left()
-            block = min(2.0, call.settings.longest_block, left) if permit else 0.0
+            block = min(2.0, call.settings.longest_block, left) if permit and call.was_answered else 0.0
             reply = yield from ask([*command, "BLOCK", milliseconds(block)] if block else command, key, call, block)
             if reply is not None or left == 0:
                 return reply
-            if not block:
+            if permit is None:
                 yield Pause(min(random.uniform(0.2, 0.5), left))
-                permit = permit or call.settings.permits.take()
+                permit = call.settings.permits.take()
     finally:
         call.settings.permits.give(permit)
