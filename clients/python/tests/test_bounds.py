@@ -11,8 +11,6 @@ import sys
 import time
 
 import pytest
-import redis
-import redis.asyncio
 from conftest import Api
 from servers import Server, free_port
 
@@ -194,7 +192,8 @@ async def test_one_stale_connection_fails_no_try(make, server, key):
 async def test_codes_and_classes(api, key):
     """Busy and unreachable differ; and code that waits for anything may catch the usual classes."""
     assert issubclass(NotAcquired, TimeoutError) and issubclass(Unavailable, ConnectionError)
-    codes = {kind: kind.code for kind in (NotAcquired, LockLost, ReleaseUnknown, Deadlock, Replaced, Unavailable, Closed)}
+    kinds = (NotAcquired, LockLost, ReleaseUnknown, Deadlock, Replaced, Unavailable, Closed)
+    codes = {kind: kind.code for kind in kinds}
     assert codes == {NotAcquired: "NOT_ACQUIRED", LockLost: "LOCK_LOST", ReleaseUnknown: "RELEASE_UNKNOWN",
                      Deadlock: "DEADLOCK", Replaced: "REPLACED", Unavailable: "UNAVAILABLE", Closed: "CLOSED"}
     assert Refused("LIMIT", "x").code == "LIMIT" and all(issubclass(kind, DLockError) for kind in codes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import codecs
 import math
@@ -81,10 +82,10 @@ def shut(socket: Any) -> None:
         pass
 
 
-def in_thread(work: Callable[[], Any], name: str) -> None:
+def in_thread(work: Callable[[], Any]) -> None:
     """Runs what no signal may interrupt, and what may take longer than its caller has time."""
     try:
-        threading.Thread(target=work, name=f"dlock_{name}", daemon=True).start()
+        _thread.start_new_thread(work, ())  # a Thread would be left half begun by a signal
     except RuntimeError:
         work()  # the process ends
 
@@ -202,7 +203,7 @@ class _Server:
             finally:
                 self._opening.discard(waiter)
 
-        in_thread(work, "opening")
+        in_thread(work)
 
     def _give(self, connection: Any) -> None:
         self._idle.append((connection, now()))
@@ -268,7 +269,7 @@ class _Cluster:
                 found.append(error)
             waiter.wake()
 
-        in_thread(work, "cluster")
+        in_thread(work)
         run.wait(waiter, batch.until - now())
         if not found:
             raise NoTime("no reply in time")
@@ -365,7 +366,7 @@ class SyncEngine(Engine):
                 sleep.wait(self._wakes_at - now())
             for one in rounds:
                 if self.is_cluster:  # a node that does not answer must not stop the others
-                    in_thread(lambda one=one: self._send(one, Run()), "renewal")  # type: ignore[misc]
+                    in_thread(lambda one=one: self._send(one, Run()))  # type: ignore[misc]
                 else:
                     self._send(one, self._background)
 
