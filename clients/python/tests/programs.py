@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from redis_dlock._holds import HoldState
-from redis_dlock._programs import Pause, Settings, acquire, release
-from redis_dlock._requests import Batch, Grant, Message, Replicas, Request, Target
+from redis_dlock._holds import Claim, HoldState, Registry
+from redis_dlock._programs import Call, Pause, Settings, acquire, ask, release
+from redis_dlock._requests import Batch, Grant, Message, Request, Target
 from redis_dlock.errors import Disconnected, ServerError
 
 FINAL = ["SPENT", "NOTHELD", "LOST", "UNKNOWN", "REENTRY", "REPLACED", "DEADLOCK", "LIMIT", "DIVERGED", "STOPPED",
@@ -21,8 +21,7 @@ def info(left=0, age=60_000, length=30_000):
 
 
 def settings(**other):
-    return Settings(**{"queue": 10.0, "retry_for": 10.0, "block": None, "longest_block": 60.0, "replicas": Replicas(),
-                       "safe_leases": {30.0}, **other})
+    return Settings(**{"checked": {30.0, (("k",), ())}, **other})
 
 
 def request(form="one", family="DLOCK", keys=("k",), mode=(), lease=30.0, px=10.0):
@@ -35,17 +34,27 @@ def option(command, name):
 
 
 class Run:
-    """A program, and what it does: ``sent`` has its commands, ``background`` the programs that it began."""
+    """A program, and what it does: ``sent`` has its commands, ``background`` the releases that it began."""
 
     def __init__(self, program, *arguments, **named):
-        self.background, self.sent = [], []
-        if program in (acquire, release):
-            place = 3  # behind the settings in acquire, and in release
-            arguments = (*arguments[: place - (program is release)], self.background.append,
-                         *arguments[place - (program is release):])
+        self.registry, self.sent = Registry(queue=10.0), []
+        if program is acquire:
+            self.claim = Claim(self.registry, arguments[0], None)
+            arguments = (self.claim, *arguments[1:])
+        elif program is release:
+            self.claim = Claim(self.registry, arguments[0].request, None)
+            self.claim.state = arguments[0]
+            arguments = (self.claim, *arguments[1:])
+        elif program is ask:
+            arguments = (*arguments[:2], Call("it", None, arguments[2]))
         self.program = program(*arguments, **named)
         self.result = self.error = self.step = None
         self.go(next, self.program)
+
+    @property
+    def background(self):
+        """The commands of the releases that go on in the background."""
+        return [ending.command for ending in self.registry._endings.values()]
 
     def go(self, how, *arguments):
         try:

@@ -44,7 +44,7 @@ async def test_a_loss_is_signalled(make, server, key, end):
     """Redisson#4698, kazoo#565: the holder was not told that its lock was lost."""
     api = make()
     hold = await api.acquire(key)
-    await api.until(lambda: api.locks._generation)
+    await api.until(lambda: api.locks._engine.generation)
     assert not hold.lost.is_set()
     assert not await api.lost(hold, 0.01)
     server.ask("DLOCK.BREAK" if end == "BREAK" else "DEL", key)
@@ -69,7 +69,7 @@ async def test_a_loss_is_signalled_though_its_message_was_missed(make, proxy, se
     server.ask("DLOCK.BREAK", key)
     assert await api.lost(hold, 5)
     hold = await api.acquire(key)
-    await api.until(lambda: api.locks._generation)
+    await api.until(lambda: api.locks._engine.generation)
     proxy.hold_back = b"SUBSCRIBE"
     proxy.cut()
     server.ask("DLOCK.BREAK", key)
@@ -245,7 +245,7 @@ async def test_a_release_wakes_one(make, server, key):
     """redis-py#2604 and others: all waiters poll. Here waiters send nothing while they wait."""
     api, waiters = make(), make()
     await waiters.release(await waiters.acquire(key))
-    await api.until(lambda: waiters.locks._generation)  # later, it would wake the waiters, which ask again
+    await api.until(lambda: waiters.locks._engine.generation)  # later, it would wake the waiters, which ask again
     hold = await api.acquire(key)
     waiting = [waiters.start(key, timeout=20) for _ in range(10)]
     await api.until(lambda: server.waiters(key) == 10)

@@ -34,7 +34,7 @@ def check_in_child(hold):
 def threads(options={}):
     locks = DLock(redis.Redis(port=port, client_name=key, **options))
     with locks.lock(key) as hold:
-        while not locks._generation:
+        while not locks._engine.generation:
             time.sleep(0.005)
         if os.fork():
             say("parent", os.getpid())
@@ -57,7 +57,7 @@ async def tasks():
             say(mine.token)
             await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
     async with locks.lock(key) as hold:
-        while not locks._generation:
+        while not locks._engine.generation:
             await asyncio.sleep(0.005)
         if not os.fork():
             say("child", os.getpid())

@@ -18,6 +18,7 @@ from servers import until
 
 from redis_dlock import AsyncDLock, DLock, NotAcquired, Unavailable
 from redis_dlock._requests import Target, read_replies
+from redis_dlock._sync import Run
 from redis_dlock.errors import Disconnected, DLockError, ServerError
 
 
@@ -59,14 +60,14 @@ def test_no_interruption_leaves_a_reply_for_another_request(server, key, what):
     def work(number: int) -> None:
         name = f"{key}:{number}"
         if what == "acquire":
-            locks._io.clear()  # a new connection
+            locks._engine.io.clear()  # a new connection
         hold = locks.lock(name, timeout=0).acquire() if what == "all" else None
         if what == "acquire":
             assert interrupted(lambda: locks.lock(name, timeout=0).acquire().release(), number)
         elif what == "renew":
             hold = locks.lock(name, timeout=0).acquire()
-            rounds, _ = (hold._state.ask(), locks._registry.due(locks._settings.replicas, str))[1]
-            interrupted(lambda: [locks._renew(one) for one in rounds], number)
+            rounds, _ = (hold._state.ask(), locks._engine.registry.due(str))[1]
+            interrupted(lambda: [locks._engine._send(one, Run()) for one in rounds], number)
         elif what == "release":
             hold = locks.lock(name, timeout=0).acquire()
             interrupted(hold.release, number)
@@ -122,8 +123,8 @@ async def test_a_cancelled_opening_leaves_no_reply(proxy, server, key, blocks):
         (hold,) = await asyncio.gather(task, return_exceptions=True)
         if not isinstance(hold, asyncio.CancelledError):
             await hold.release()
-        if locks._io._link is not None:
-            locks._io._link.end(Disconnected("the next one is opened"))
+        if locks._engine.io._link is not None:
+            locks._engine.io._link.end(Disconnected("the next one is opened"))
     proxy.delay = 0
     for _ in range(3):
         with pytest.raises(NotAcquired):

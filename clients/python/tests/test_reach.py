@@ -12,9 +12,9 @@ import redis.asyncio
 from programs import LOST, Run, hold, info, settings, start
 from servers import Proxy, Server, until
 
-from redis_dlock import AsyncDLock, DLock, LockLost, Refused, ReleaseUnknown
+from redis_dlock import AsyncDLock, DLock, Refused, ReleaseUnknown
 from redis_dlock._holds import RenewalBatch
-from redis_dlock._programs import acquire, release
+from redis_dlock._programs import release
 from redis_dlock._requests import Replicas
 from redis_dlock.errors import Disconnected, ServerError
 
@@ -56,7 +56,7 @@ async def test_a_half_open_connection_is_replaced_in_time(make, proxy, key, leas
     """The reply timeout is 3 s, but of a renewal a third of the lease."""
     api = make(proxy.port)
     mine = await api.acquire(key, lease=lease)
-    await api.until(lambda: api.locks._generation)
+    await api.until(lambda: api.locks._engine.generation)
     proxy.mute_all()
     assert not await api.lost(mine, lease * 1.5)
     await api.release(mine)
@@ -77,7 +77,7 @@ async def test_the_connection_of_a_former_primary_is_not_kept(make, pair, key):
     for number in range(3):
         await api.release(await api.acquire(f"{key}:{number}"))
     mine = await api.acquire(key)
-    await api.until(lambda: api.locks._generation)
+    await api.until(lambda: api.locks._engine.generation)
     new.ask("REPLICAOF", "127.0.0.1", old.port)
     until(lambda: new.client.info("replication").get("master_link_status") == "up" and new.holds(key), 20)
     new.ask("REPLICAOF", "NO", "ONE")
@@ -87,7 +87,7 @@ async def test_the_connection_of_a_former_primary_is_not_kept(make, pair, key):
     for number in range(3):
         await api.release(await api.acquire(f"{key}:{number}", timeout=5))
     # Messages come from there, too.
-    await api.until(lambda: int(new.ask("PUBSUB", "NUMSUB", api.locks._channel)[1]))
+    await api.until(lambda: int(new.ask("PUBSUB", "NUMSUB", api.locks._engine.channel)[1]))
     address.end()
 
 
@@ -128,19 +128,11 @@ def test_a_release_that_nobody_answers_says_so(clock):
     assert type(run.error) is ReleaseUnknown and "goes on" not in str(run.error) and len(run.background) == 1
     state = hold(clock)
     run = Run(release, state, settings()).reply(KeyboardInterrupt())
-    assert "goes on" not in str(state.outcome)  # not yet
-    rest = Run(lambda: run.background[0])
-    assert "goes on" in str(state.outcome)
-    rest.reply(LOST)
+    assert "goes on" in str(state.outcome) and run.registry.is_ending()
     clock.now += 50
-    rest.wake().reply(LOST)
-    assert type(state.outcome) is LockLost or "goes on" not in str(state.outcome)
-    assert type(state.outcome) in (LockLost, ReleaseUnknown) and not rest.background
-    state = hold(clock)
-    run = Run(release, state, settings()).reply(KeyboardInterrupt())
-    rest = Run(lambda: run.background[0])
-    rest.program.close()  # its loop ends
-    assert "goes on" not in str(state.outcome)
+    run.registry.due(str)[0][0].end(LOST)
+    assert "goes on" not in str(state.outcome) and not run.registry.is_ending()
+    assert type(state.outcome) is ReleaseUnknown
 
 
 def test_refused_renewals_are_logged_once(clock, caplog):
@@ -169,6 +161,6 @@ def test_a_renewal_is_answered_by_its_token(clock):
 def test_the_code_of_an_error_of_the_arguments(server, key):
     locks = DLock(redis.Redis(port=server.port))
     with pytest.raises(Refused) as refused:
-        locks._run(acquire(locks._request(locks.lock(key)._target, {"lease": 1e9}, 0), 0, locks._settings, None, None))
+        locks.lock(key, lease=1e9).acquire(timeout=0)
     assert refused.value.code == "ERR"
     locks.close()

@@ -7,7 +7,7 @@ from programs import FINAL, LOST, Run, hold, option, request, settings, start
 
 from redis_dlock import LockLost, Refused, ReleaseUnknown, Unavailable
 from redis_dlock._holds import HoldState, Registry
-from redis_dlock._programs import give_up, release
+from redis_dlock._programs import release
 from redis_dlock._requests import Batch, Grant
 from redis_dlock.errors import ServerError
 
@@ -40,8 +40,7 @@ def test_any_end_but_success_releases_the_request(clock, of, words, how):
         run.reply(LOST)
         run.go(run.program.throw, KeyboardInterrupt())
     assert run.error is not None
-    giving_up = Run(lambda: run.background.pop())
-    assert giving_up.sent == [words] and not run.background
+    assert run.background == [words] and not run.registry.open
 
 
 @pytest.mark.parametrize("answer", [None, ServerError("OOM", ""), ServerError("REENTRY", ""), 7])
@@ -49,22 +48,27 @@ def test_a_try_whose_only_copy_was_answered_needs_no_release(clock, answer):
     run = start(limit=0, of=request(px=30.0))
     assert option(run.sent[0], "QUEUE") is None and option(run.sent[0], "PX") == 30_000
     assert not run.reply(answer).background and run.step is None
-    run = start(limit=0).reply(LOST)
+    run = start(limit=0).reply(LOST).wake().reply(LOST)
     assert isinstance(run.error, Unavailable) and len(run.background) == 1
 
 
-def test_a_release_goes_on_until_it_is_answered_or_the_time_of_the_request_is_over(clock):
-    run = Run(give_up, request(), settings(retry_for=1.0))
-    sent = clock.now
-    while run.error is None:
-        run.reply(LOST if len(run.sent) % 2 else ServerError("READONLY", ""))
-        clock.now += 1
-        if run.error is None:
-            run.wake()
-    assert isinstance(run.error, Unavailable) and 39 < clock.now - sent < 43  # QUEUE and PX
+@pytest.mark.parametrize(("px", "lasts"), [(4.0, 10), (30.0, 30)])
+def test_a_release_goes_on_until_it_is_answered_or_the_time_of_the_request_is_over(clock, px, lasts):
+    """That of its place, or of its grant, whichever is longer."""
+    registry, began = Registry(queue=10.0), clock.now
+    registry.give_up(request(px=px))
+    while registry.is_ending():
+        for one in registry.due(str)[0]:
+            one.end(LOST if clock.now % 2 else [ServerError("READONLY", "")])
+        clock.now += 0.5
+    assert lasts <= clock.now - began < lasts + 3
     for answer in (0, None, ServerError("UNKNOWN", ""), ServerError("LOST", "broken"), ServerError("SPENT", "")):
-        run = Run(give_up, request(), settings()).reply(ServerError("MOVING", "")).wake().reply(answer)
-        assert run.step is None and run.error is None and len(run.sent) == 2
+        registry.give_up(request())
+        registry.due(str)[0][0].end([ServerError("MOVING", "")])
+        assert registry.is_ending() and not registry.due(str)[0]
+        clock.now += 1.1
+        registry.due(str)[0][0].end([answer])
+        assert not registry.is_ending()
 
 
 OUTCOMES = [
@@ -116,18 +120,17 @@ def test_a_release_without_an_answer_is_unknown_and_goes_on(clock):
     clock.now += 2
     run.wake().reply(LOST)
     assert isinstance(run.error, ReleaseUnknown)
-    assert Run(lambda: run.background[0]).sent == [["DLOCK.RELEASE", "k", "me", "REQID", "id"]]
+    assert run.background == [["DLOCK.RELEASE", "k", "me", "TOKEN", 7, "REQID", "id"]]
 
 
 def test_an_interrupted_release_goes_on_under_its_id(clock):
     state = hold(clock)
     run = Run(release, state, settings(), done=True).reply(KeyboardInterrupt())
     assert isinstance(run.error, KeyboardInterrupt) and isinstance(state.outcome, ReleaseUnknown)
-    rest = Run(lambda: run.background[0])
+    assert run.background == run.sent == [["DLOCK.RELEASE", "k", "me", "TOKEN", 7, "REQID", "id", "DONE"]]
     clock.now += 20
-    rest.reply(ServerError("LOST", "expired"))  # the work had ended before
-    assert rest.sent == run.sent == [["DLOCK.RELEASE", "k", "me", "TOKEN", 7, "REQID", "id", "DONE"]]
-    assert rest.error is None and state.outcome is None
+    run.registry.due(str)[0][0].end([ServerError("LOST", "expired")])  # the work had ended before
+    assert state.outcome is None and not run.registry.is_ending()
 
 
 @pytest.mark.parametrize(("of", "grants", "words"), [
@@ -142,7 +145,8 @@ def test_the_words_of_a_release(clock, of, grants, words):
     assert Run(release, HoldState(of, grants, clock.now, None), settings()).sent == [words]
     closing = Registry()
     closing.add(HoldState(of, grants, clock.now, None))
-    assert closing.close()[0].commands == [words]
+    closing.close(None)
+    assert closing.due(str)[0][0].batch.commands == [words]
 
 
 def test_refusals_are_told_as_such(clock):

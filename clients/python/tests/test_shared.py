@@ -21,7 +21,7 @@ async def test_a_cancelled_release_gives_back_one_hold(make, server, key):
     await asyncio.sleep(0)
     releasing.cancel()
     await asyncio.gather(releasing, return_exceptions=True)
-    await api.until(lambda: not api.locks._tasks and server.holds(key) == 1)
+    await api.until(lambda: not api.locks._engine.registry.is_ending() and server.holds(key) == 1)
     outer.check()
     await api.release(outer)
 

@@ -1,100 +1,239 @@
-"""The tasks of asyncio that renew, listen and run programs."""
+"""The engine for asyncio. It has no task that goes on: timers renew, and connections call it."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
+from collections.abc import AsyncGenerator
 from typing import Any, Optional, TypeVar
 
-from ._base import FLUSHES, Base, Options
+from ._base import FLUSHES, Base, Engine, Options, leave
 from ._clock import CLOCK_INTERVAL, now
-from ._holds import HoldState, RenewalBatch
-from ._links import Cluster, Server, is_running
-from ._programs import Pause, Program, acquire, give_up, release
-from ._requests import Batch, Message, Target, log
-from .errors import Disconnected
+from ._holds import Claim
+from ._links import Cluster, Link, Server, is_running
+from ._programs import Pause, Program, Step, acquire, release
+from ._requests import Message, Target, log
+from .errors import Disconnected, DLockError, NoTime, ServerError
 
 T = TypeVar("T")
 L = TypeVar("L")
 
 
-class _Waiter:
+class Waiter:
     """Waits for a message about one request."""
 
     def __init__(self) -> None:
         self.is_woken = False
-        self._notice: Optional[Message] = None
-        self._future: Optional[asyncio.Future[None]] = None
+        self.notice: Optional[Message] = None
+        self.future: Optional[asyncio.Future[Any]] = None
 
     def wake(self, notice: Optional[Message]) -> None:
-        self._notice, self.is_woken = notice, True
-        self._end()
-
-    def _end(self) -> None:
-        if self._future is not None and not self._future.done():
-            self._future.set_result(None)
-
-    async def wait(self, seconds: float) -> Optional[Message]:
-        if not self.is_woken:
-            loop = asyncio.get_running_loop()
-            self._future = loop.create_future()
-            timer = loop.call_later(seconds, self._end)
-            try:
-                await self._future
-            finally:
-                timer.cancel()
-        return self._notice
+        self.notice, self.is_woken = notice, True
+        if self.future is not None and not self.future.done():
+            self.future.set_result(None)
 
 
-class AsyncEngine(Base[L]):
+class AsyncEngine(Engine):
     """Runs programs, renews holds and hears messages. For one event loop: that of the first acquire."""
 
-    def _connect(self, is_cluster: bool) -> Any:
-        return Cluster(self.client) if is_cluster else Server(self.client, self._limit, self._on_drop)
-
+    is_async = True
     _inherited: list[Any] = []
 
+    def _connect(self) -> Any:
+        return Cluster(self) if self.is_cluster else Server(self)
+
     def _begin(self) -> None:
+        self.loop: Any = None
+        self._timer: Optional[asyncio.TimerHandle] = None
+        self._messages: Optional[Link] = None
+        self._is_listening = self._is_notified = False
+        self._at_end: Any = None
         super()._begin()
         self._wakes_at = math.inf
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._timer: Optional[asyncio.TimerHandle] = None
-        self._listener: Optional[asyncio.Task[None]] = None
 
-    def _notify(self) -> None:
-        self._wakes_at = 0.0
-        self._renew_holds()
+    def enter(self, user: Any) -> None:
+        """Begins in the loop that runs. Each user belongs to one."""
+        loop = asyncio.get_running_loop()
+        if self.loop is not None and self.loop is not loop and self.loop.is_closed():
+            self.io = self._connect()  # a later loop of the process
+            self._begin()
+        if self.loop not in (None, loop) or user._loop not in (None, loop):
+            raise DLockError("an AsyncDLock and its client belong to the event loop that used them first: make others")
+        user._loop = loop
+        if self.loop is None:
+            self.loop, self._at_end = loop, self._until_end()
+            with contextlib.suppress(StopIteration):
+                self._at_end.asend(None).send(None)
 
-    def _resubscribe(self) -> None:
-        if self._listener is not None:
-            self._listener.cancel()
-            self._generation, self._listener = 0, asyncio.get_running_loop().create_task(self._listen())
-
-    async def close(self) -> None:
-        """Releases all holds, and ends the tasks. The client stays open: it is the caller's."""
-        self._is_closed = True
+    async def _until_end(self) -> AsyncGenerator[None, None]:
+        """``asyncio.run`` closes asynchronous generators before it closes the loop: then what is held is released."""
         try:
-            for batch in self._registry.close():
-                await self._io.run(batch)
-        except Exception as error:  # no server answers: what is held ends with its lease
-            log.debug("%s", error)
-        self._wake_all()
-        await asyncio.sleep(0)  # they leave their queues, in tasks
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=self.response_timeout)
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._listener is not None:
-            self._listener.cancel()
-            await asyncio.gather(self._listener, return_exceptions=True)
-        await self._io.close()
+            yield
+        finally:
+            for user in list(self.users):
+                await user.close()
+
+    def notify(self) -> None:
+        """Also called by other threads, and while Python collects garbage."""
+        self._wakes_at = 0.0
+        if not (self._is_notified or self.loop is None or self.loop.is_closed()):
+            self._is_notified = True
+            self.loop.call_soon_threadsafe(self._renew_holds)
+
+    def resubscribe(self) -> None:
+        if self._messages is not None:
+            self._messages.end(Disconnected("another one is opened"))
+        self.listen()
+
+    def listen(self) -> None:
+        """Opens the connection for messages, unless it is open."""
+        def fail(error: Any) -> None:
+            log.info("messages: %s", error)
+            self._is_listening = False
+            if not self.is_closed and not self.loop.is_closed():
+                self.loop.call_later(0.2, self.listen)
+
+        def opened(link: Link) -> None:
+            self._is_listening, self._messages, self.generation = False, link, 0
+            link.write([["SUBSCRIBE", self.channel, FLUSHES]])
+
+        if self._is_listening or self.is_closed or not (self._messages is None or self._messages.is_ended):
+            return
+        self._is_listening, self.generation = True, 0
+        try:
+            self.io.open(self.io.pool(), opened, fail, self.on_message)
+        except Disconnected as error:
+            fail(error)
+
+    def link_ended(self, link: Link) -> None:
+        if link is self._messages and not self.is_closed and not self.loop.is_closed():
+            self.loop.call_later(0.05, self.listen)
 
     # Programs.
+
+    async def perform(self, step: Step, futures: set[Any], reqids: set[str]) -> Any:
+        """Does what a program asks for."""
+        future = self.loop.create_future()
+        if isinstance(step, Pause):
+            waiter: Waiter = self.waiters[step.reqid] if step.reqid else Waiter()
+            waiter.future = future
+            if step.run is not None:
+                step.run.add_done_callback(lambda _: waiter.wake(None))
+            if not waiter.is_woken:  # without a subscription the request is repeated
+                seconds = step.seconds if self.generation or not step.reqid else min(1.0, step.seconds)
+                await self._result(future, seconds, futures)
+            return waiter.notice
+        if step.reqid:
+            reqids.add(step.reqid)
+            self.waiters[step.reqid] = Waiter()
+        job = self.io.start(step, lambda found: None if future.done() else future.set_result(found))
+        outcome: Any = None
+        try:
+            outcome = await self._result(future, step.until - now(), futures)
+        finally:
+            if outcome is None:
+                job.abandon()
+        if outcome is None:
+            raise NoTime("no reply in time")
+        if isinstance(outcome, ServerError):  # of the opening
+            return [outcome] * len(job.commands)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def _result(self, future: Any, seconds: float, futures: set[Any]) -> Any:
+        """What the future gets within this time; else None."""
+        timer = None
+        if seconds < 1e6:
+            timer = self.loop.call_later(max(0.0, seconds), lambda: future.done() or future.set_result(None))
+        futures.add(future)
+        try:
+            return await future
+        finally:
+            futures.discard(future)
+            if timer is not None:
+                timer.cancel()
+
+    def read(self) -> None:
+        if is_running(self.loop):
+            self.io.read()
+
+    def _renew_holds(self) -> None:
+        """Sends the renewals and releases that are due, and tells the tasks whose holds are lost."""
+        self._is_notified = False
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.is_closed or self.loop.is_closed():
+            return
+        try:
+            if now() >= self._wakes_at:
+                self._wakes_at = math.inf
+                rounds, self._wakes_at = self.registry.due(self.io.node)
+                for one in rounds:
+                    self.io.start(one.batch, one.end)
+                if rounds:
+                    self.io.flush()  # now, and not in the next step of a loop that may be slow
+        finally:
+            left = max(0.001, self._wakes_at - now())
+            wait = min(CLOCK_INTERVAL, left) if len(self.registry) else left
+            self._timer = self.loop.call_later(min(wait, 1e6), self._renew_holds)
+
+    async def flush(self, until: float) -> None:
+        """Tries each release that is left once, until then."""
+        rounds, _ = self.registry.due(self.io.node)
+        waiting = []
+        for one in rounds:
+            future = self.loop.create_future()
+
+            def end(found: Any, one: Any = one, future: Any = future) -> None:
+                one.end(found if isinstance(found, list) else Disconnected(str(found)))
+                if not future.done():
+                    future.set_result(None)
+
+            self.io.start(one.batch, end)
+            waiting.append(future)
+        if waiting:
+            await asyncio.wait(waiting, timeout=max(0.0, until - now()))
+
+    async def close(self, until: float) -> None:
+        """After its last user: sends the releases that are left, and ends the timers and the connections."""
+        await self.flush(until)
+        if self._timer is not None:
+            self._timer.cancel()
+        await self.io.close()
+
+    def _after_fork(self) -> None:
+        """In a child: holds, tasks and connections are the parent's. Closes copies of sockets without a byte."""
+        for socket in self.io.forget():
+            inner = getattr(socket, "_sock", None)
+            if inner is not None:
+                inner.close()
+        # What the parent's tasks refer to must live on: a task that is destroyed would end its connection here.
+        users = list(self.users)
+        self._inherited.append((vars(self).copy(), [vars(user).copy() for user in users]))
+        self.io = self._connect()
+        self._begin()
+        for user in users:
+            user._loop, user._futures = None, set()
+
+
+class AsyncBase(Base[L]):
+    """Runs programs in the task that calls."""
+
+    _kind = AsyncEngine
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._loop: Any = None
+        self._futures: set[Any] = set()
+        self._closing: Optional[asyncio.Task[None]] = None
 
     async def _run(self, program: Program[T]) -> T:
         value: Any = None
         error: Optional[BaseException] = None
         reqids: set[str] = set()
+        self._engine.enter(self)
         try:
             while True:
                 try:
@@ -103,122 +242,54 @@ class AsyncEngine(Base[L]):
                     return end.value  # type: ignore[no-any-return]
                 value = error = None
                 try:
-                    value = await (self._send(step, reqids) if isinstance(step, Batch) else self._pause(step))
+                    if self._is_closed:
+                        raise self._closed()
+                    value = await self._engine.perform(step, self._futures, reqids)
                 except BaseException as raised:  # also CancelledError: the program leaves the queue
                     error = raised
         finally:
             for reqid in reqids:
-                self._waiters.pop(reqid, None)
+                self._engine.waiters.pop(reqid, None)
 
-    async def _send(self, batch: Batch, reqids: set[str]) -> list[Any]:
-        if batch.reqid:
-            if self._is_closed:
-                raise RuntimeError("the AsyncDLock is closed")
-            reqids.add(batch.reqid)
-            self._waiters[batch.reqid] = _Waiter()
-        return await self._io.run(batch)  # type: ignore[no-any-return]
-
-    async def _pause(self, pause: Pause) -> Optional[Message]:
-        if not pause.reqid:
-            await asyncio.sleep(pause.seconds)
-            return None
-        waiter: _Waiter = self._waiters[pause.reqid]  # also woken by the subscription: then the request is repeated
-        return await waiter.wait(pause.seconds if self._generation else min(1.0, pause.seconds))
-
-    def _background(self, program: Program[Any]) -> None:
-        async def run() -> None:
-            try:
-                await self._run(program)
-            except Exception as error:
-                log.warning("left to its lease: %s", error)
-
-        self._spawn(run())
-
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    # Holds.
-
-    async def _acquire(self, target: Target, options: Options, timeout: Optional[float],
-                       waits: bool = True) -> HoldState:
-        if self._is_closed:
-            raise RuntimeError("the AsyncDLock is closed")
-        loop = asyncio.get_running_loop()
-        if self._listener is None or self._listener.done():
-            self._listener = loop.create_task(self._listen())
-        request = self._request(target, options, timeout if waits else 0)
+    async def _acquire(self, target: Target, options: Options, timeout: Optional[float], waits: bool = True,
+                       call: Any = None) -> Claim:
+        engine = self._engine
+        if not self._is_closed:
+            engine.enter(self)
+            engine.listen()
+        claim = self._claim(target, options, timeout if waits else 0)
         max_hold = options.get("max_hold", self.max_hold)
-        state = await self._run(acquire(request, timeout, self._settings, self._background, max_hold, waits))
+        state = await self._run(acquire(claim, timeout, self._settings, max_hold, waits, call))
         if self._is_closed:
-            self._background(give_up(state.request, self._settings))
-            raise RuntimeError("the AsyncDLock is closed")
-        self._loop, state.read = loop, self._read
-        self._registry.add(state)
+            claim.give_up()
+            raise self._closed()
+        state.read = engine.read
+        engine.registry.add(state)
         if state.is_unannounced:  # the subscription is perhaps that of a server that became a replica
-            self._resubscribe()
-        if state.renew_at < self._wakes_at - state.request.px / 6:
-            self._notify()
-        return state
+            engine.resubscribe()
+        if state.renew_at < engine._wakes_at - state.request.px / 6:
+            engine.notify()
+        return claim
 
-    def _read(self) -> None:
-        if is_running(self._loop) and isinstance(self._io, Server):
-            self._io.read()
+    async def _release(self, claim: Claim, done: bool = False) -> None:
+        self._engine.registry.remove(claim.state)
+        await self._run(release(claim, self._settings, done))
 
-    async def _release(self, state: HoldState, done: bool = False) -> None:
-        self._registry.remove(state)
-        await self._run(release(state, self._settings, self._background, done))
+    async def close(self) -> None:
+        """Releases all holds, and ends all waits. The client stays open: it is the caller's."""
+        if self._closing is None:
+            self._is_closed = True
+            self._engine.registry.close(self)
+            for future in list(self._futures):
+                if not future.done():
+                    future.set_exception(self._closed())
+            self._closing = asyncio.get_running_loop().create_task(self._close(now() + self.response_timeout))
+        await asyncio.shield(self._closing)
 
-    # Tasks.
-
-    def _renew_holds(self) -> None:
-        """Renews the holds that are due, in one step of the loop, and tells the tasks whose holds are lost."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._is_closed:
-            return
-        try:
-            if now() >= self._wakes_at:
-                rounds, self._wakes_at = self._registry.due(self._settings.replicas, self._io.node)
-                for renewals in rounds:
-                    if isinstance(self._io, Server):
-                        self._io.renew(renewals)
-                    else:
-                        self._spawn(self._renew(renewals))
-        finally:
-            left = max(0.001, self._wakes_at - now())
-            wait = min(CLOCK_INTERVAL, left) if len(self._registry) else left
-            self._timer = asyncio.get_running_loop().call_later(wait, self._renew_holds)
-
-    async def _renew(self, renewals: RenewalBatch) -> None:
-        try:
-            renewals.end(await self._io.run(renewals.batch))
-        except Disconnected as error:
-            renewals.end(error)
-
-    async def _listen(self) -> None:
-        if not hasattr(self.client, "pubsub"):  # a cluster client of an older redis-py: waits poll
-            await asyncio.Event().wait()
-        while not self._is_closed:
-            try:
-                async with self.client.pubsub() as pubsub:
-                    await pubsub.subscribe(self._channel, FLUSHES)
-                    if getattr(asyncio.current_task(), "cancelling", int)():
-                        return  # while it connects, redis-py can drop a cancellation
-                    while not self._is_closed:
-                        self._on_message(await pubsub.get_message(timeout=None))
-            except Exception as error:
-                log.info("messages: %s", error)
-                await asyncio.sleep(0.2)
-
-    def _after_fork(self) -> None:
-        """In a child: holds, tasks and connections are the parent's. Closes copies of sockets without a byte."""
-        for socket in self._io.forget():
-            inner = getattr(socket, "_sock", None)
-            if inner is not None:
-                inner.close()
-        # What the parent's tasks refer to must live on: a task that is destroyed would end its connection here.
-        self._inherited.append((self._io, self._tasks, self._waiters, self._listener, self._timer))
-        self._io = self._connect(hasattr(self.client, "get_nodes"))
-        self._begin()
+    async def _close(self, until: float) -> None:
+        await asyncio.sleep(0)
+        while self._futures and now() < until:
+            await asyncio.sleep(0)  # they leave their queues
+        is_last = leave(self._engine, self)
+        if self._loop is not None:
+            await (self._engine.close(until) if is_last else self._engine.flush(until))

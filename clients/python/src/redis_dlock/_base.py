@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import inspect
 import os
-import sys
-import warnings
+import threading
 import weakref
 from collections.abc import Iterable
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Generic, Optional, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, TypedDict, TypeVar, Union
 
-from ._holds import HoldState, Registry
-from ._programs import Settings
-from ._requests import Arg, Message, Replicas, Request, Target, key_tuple, log, message, new_id
-from .errors import ServerError, user_error
+from ._holds import Claim, Registry
+from ._programs import Call, Permits, Settings
+from ._requests import Arg, Message, Replicas, Request, Target, key_tuple, log, message, new_id, number
+from .errors import Closed, ServerError, user_error
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -23,8 +21,10 @@ if TYPE_CHECKING:
 #: The channel on which servers tell of FLUSHDB and FLUSHALL.
 FLUSHES = "dlock:notify"
 
-L = TypeVar("L")
+#: For arguments that were not given.
+DEFAULT: Any = object()
 
+L = TypeVar("L")
 
 #: Replies of a server that became a replica: its connections lead nowhere.
 FORMER = {"READONLY", "MASTERDOWN", "UNBLOCKED"}
@@ -60,103 +60,168 @@ class Options(TypedDict, total=False):
     label: str
 
 
-class Base(Generic[L]):
-    """Settings and handles of ``DLock`` and ``AsyncDLock``."""
+class Engine:
+    """The connections, the renewals and the messages of all ``DLock`` of one pool."""
 
-    def __init__(self, client: Any, *, lease: float = 30.0, queue: float = 10.0, retry_for: float = 10.0,
-                 max_hold: Optional[float] = None, replicas: int = 0, response_timeout: float = 3.0,
-                 block: Optional[float] = None) -> None:
-        self.client, self.lease, self.max_hold, self.response_timeout = client, lease, max_hold, response_timeout
-        is_cluster = hasattr(client, "get_nodes")
-        # A cluster client reads replies with its own timeout.
-        of_nodes = getattr(client, "connection_kwargs", None) or getattr(client, "get_connection_kwargs", dict)()
-        limit = of_nodes.get("socket_timeout") if is_cluster else None
-        confirm = Replicas(replicas, min(response_timeout / 3, 1.0))
-        self._settings = Settings(queue, retry_for, block, min(60.0, limit / 2) if limit else 60.0, confirm)
-        self._channel = f"{FLUSHES}:{new_id()}"
-        self._is_closed = False
-        if queue < 0.02:
-            raise ValueError("queue must be at least 0.02 s")
-        if is_cluster and replicas:
-            raise ValueError("replicas needs a client for one server or a Sentinel group")
-        self._io = self._connect(is_cluster)
+    is_async = False
+    times = (0.0, 60.0)  # the longest place in a queue, the shortest time for a reply
+
+    def __init__(self, client: Any) -> None:
+        self.client, self.is_cluster = client, hasattr(client, "get_nodes")
+        self.users: weakref.WeakSet[Any] = weakref.WeakSet()
+        most = getattr(getattr(client, "connection_pool", None), "max_connections", 1 << 31)
+        if most < 4:
+            raise ValueError(f"the pool of the client has max_connections={most}: locks need at least 4")
+        self.permits = Permits(min(64, (most - 4) // 2))  # renewals, releases and messages need connections, too
+        self.channel = f"{FLUSHES}:{new_id()}"
+        self.is_closed = False
+        self.io = self._connect()
         self._begin()
         _instances.add(self)
 
-    def _connect(self, is_cluster: bool) -> Any:
+    def _connect(self) -> Any:
         raise NotImplementedError
 
-    def _limit(self) -> float:
+    def limit(self, seconds: float) -> float:
         """How long a reply may take. Before the shortest lease ends, another connection has to be opened and used."""
-        return min(self.response_timeout, max(0.05, self._registry.shortest / 4))
+        return min(seconds, max(0.05, self.registry.shortest / 4))
 
-    def _on_drop(self, is_former: bool) -> None:
+    def on_drop(self, is_former: bool) -> None:
         """A connection ended, and with it the places that were asked for over it. Perhaps its server is a replica."""
         if is_former:
-            self._resubscribe()
+            self.resubscribe()
         self._wake_all()
 
-    def _resubscribe(self) -> None:
+    def resubscribe(self) -> None:
         raise NotImplementedError
 
     def _begin(self) -> None:
         """The state of this process: also of a child, in which nothing of the parent's runs."""
-        self._registry = Registry()
-        self._waiters: dict[str, Any] = {}
-        self._generation = 0  # of the subscription; 0: there is none
+        self.registry = Registry(self.notify, *self.times)
+        self.waiters: dict[str, Any] = {}
+        self.generation = 0  # of the subscription; 0: there is none
         self._wakes_at = 0.0  # when the holds are looked at next
 
     def _after_fork(self) -> None:
         """In a child: holds and connections are the parent's. Closes copies of sockets without a byte."""
         raise NotImplementedError
 
-    def _notify(self) -> None:
+    def notify(self) -> None:
         """Wakes what renews holds."""
         raise NotImplementedError
 
-    def _on_message(self, heard: Any) -> None:
-        """What the subscription received, in the form of redis-py."""
-        if heard is None:
-            return
-        if heard["type"] == "subscribe" and heard["data"] == 2:
+    def on_message(self, words: Any) -> None:
+        """What the subscription received: a list of strings and numbers."""
+        event = bytes(words[0]) if isinstance(words, list) and len(words) == 3 else b""
+        if event == b"subscribe" and words[2] == 2:
             # Both channels: also after each reconnect, when messages may have been missed.
-            self._generation += 1
-            for hold in self._registry.all():
+            self.generation += 1
+            for hold in self.registry.all():
                 hold.ask()
-            self._notify()
+            self.notify()
             self._wake_all()
-        notice = message(heard["data"]) if heard["type"] == "message" else None
+        notice = message(words[2]) if event == b"message" else None
         if notice is not None:
-            if self._registry.on_message(notice):
-                self._notify()
+            if self.registry.on_message(notice):
+                self.notify()
             if notice.event == "flushed":
                 self._wake_all(notice)
-            elif notice.reqid in self._waiters:
-                self._waiters[notice.reqid].wake(notice)
+            elif notice.reqid in self.waiters:
+                self.waiters[notice.reqid].wake(notice)
 
     def _wake_all(self, notice: Optional[Message] = None) -> None:
         """Has all waits send a copy."""
-        for waiter in list(self._waiters.values()):
+        for waiter in list(self.waiters.values()):
             waiter.wake(notice)
+
+
+_engines = threading.RLock()
+
+
+def engine_of(client: Any, kind: type[Engine], user: Any) -> Any:
+    """The engine that all users of a pool share: one for each call is as cheap as one for the process."""
+    is_async, pool = hasattr(type(client), "__aenter__"), getattr(client, "connection_pool", client)
+    if not hasattr(client, "execute_command") or is_async != kind.is_async:
+        wanted = "redis.asyncio.Redis()" if kind.is_async else "redis.Redis()"
+        raise TypeError(f"{type(user).__name__} needs a client as {wanted}, not {client!r}")
+    with _engines:
+        engine = vars(pool).get("_redis_dlock")
+        if engine is None:
+            engine = vars(pool)["_redis_dlock"] = kind(client)
+        engine.users.add(user)
+        return engine
+
+
+def leave(engine: Engine, user: Any) -> bool:
+    """Whether this was the last user, so that the engine ends."""
+    with _engines:
+        engine.users.discard(user)
+        if len(engine.users) == 0 and not engine.is_closed:
+            engine.is_closed = True
+            vars(getattr(engine.client, "connection_pool", engine.client)).pop("_redis_dlock", None)
+            return True
+        return False
+
+
+class Base(Generic[L]):
+    """Settings and handles of ``DLock`` and ``AsyncDLock``."""
+
+    _kind: type[Engine]
+
+    def __init__(self, client: Any, *, lease: float = 30.0, queue: float = 10.0, retry_for: float = 10.0,
+                 max_hold: Optional[float] = None, replicas: int = 0, response_timeout: float = 3.0,
+                 block: Optional[float] = None) -> None:
+        for name, value, least in (("lease", lease, 0.02), ("queue", queue, 0.02), ("retry_for", retry_for, 0.0),
+                                   ("max_hold", max_hold, 0.02), ("replicas", replicas, 0), ("block", block, 0.02),
+                                   ("response_timeout", response_timeout, 0.02)):
+            if value is not None or name not in ("max_hold", "block"):
+                number(name, value, least, name == "retry_for")
+        self._engine: Any = engine_of(client, self._kind, self)
+        self.client, self.lease, self.max_hold, self.response_timeout = client, lease, max_hold, response_timeout
+        is_cluster, self._is_closed = self._engine.is_cluster, False
+        self._shared: dict[Target, Any] = {}  # the calls of run_once that run now
+        # A cluster client reads replies with its own timeout.
+        of_nodes = getattr(client, "connection_kwargs", None) or getattr(client, "get_connection_kwargs", dict)()
+        limit = of_nodes.get("socket_timeout") if is_cluster else None
+        confirm = Replicas(replicas, min(response_timeout / 3, 1.0))
+        if block is None and not is_cluster and not self._kind.is_async:
+            block = 2.0  # faster than a message
+        self._settings = Settings(queue, retry_for, response_timeout, block, min(60.0, limit / 2) if limit else 60.0,
+                                  confirm, 0.05 if self._kind.is_async else 0.2, self._engine.permits)
+        registry = self._engine.registry
+        registry.queue, registry.limit = max(registry.queue, queue), min(registry.limit, response_timeout)
+        self._engine.times = registry.queue, registry.limit
+        if is_cluster and replicas:
+            raise ValueError("replicas needs a client for one server or a Sentinel group")
+
+    def _closed(self) -> Closed:
+        return Closed(f"the {type(self).__name__} is closed")
+
+    def _claim(self, target: Target, options: Options, timeout: Optional[float]) -> Claim:
+        if self._is_closed:
+            raise self._closed()
+        return Claim(self._engine.registry, self._request(target, options, timeout), self)
 
     def _handle(self, target: Target, options: Options) -> L:
         raise NotImplementedError
 
     def _request(self, target: Target, options: Options, timeout: Optional[float]) -> Request:
-        lease, limit = options.get("lease", self.lease), options.get("max_hold", self.max_hold)
-        lease = lease if limit is None else min(lease, limit)
-        if lease < 0.02:
-            raise ValueError("lease and max_hold must be at least 0.02 s")
         if options.keys() - Options.__annotations__.keys():
             raise TypeError(f"unknown options: {sorted(options.keys() - Options.__annotations__.keys())}")
+        if timeout is not None:
+            number("timeout", timeout, 0, infinite=True)
+        lease, limit = number("lease", options.get("lease", self.lease), 0.02), options.get("max_hold", self.max_hold)
+        lease = lease if limit is None else min(lease, number("max_hold", limit, 0.02))
         owner, label = options.get("owner"), options.get("label")
-        for word in (owner or "", label or ""):
-            word.encode()  # an error here is the caller's, and not that of all who share the connection
+        for name, word in (("owner", owner), ("label", label)):
+            if not isinstance(word, (str, type(None))) or (name == "owner" and word == ""):
+                raise TypeError(f"{name} has to be a string, not {word!r}")
+            (word or "").encode()  # an error here is the caller's, and not that of all who share the connection
         if hasattr(self.client, "keyslot") and len({self.client.keyslot(key) for key in target.keys}) > 1:
             raise user_error(ServerError("CROSSSLOT", "in a cluster, keys that are locked together need the same slot"))
         # A grant to a client that died while it waited lasts so long: renewals ask for the whole lease.
         px = lease if timeout == 0 else min(lease, self._settings.queue)
-        return Request(target, owner or new_id(), new_id(), lease, px, self._channel, label)
+        return Request(target, owner or new_id(), new_id(), lease, px, self._engine.channel, label)
 
     def lock(self, key: str, **options: Unpack[Options]) -> L:
         """One holder at a time (DLOCK)."""
@@ -176,106 +241,109 @@ class Base(Generic[L]):
 
     def semaphore(self, key: str, *, limit: Optional[int] = None, count: int = 1, **options: Unpack[Options]) -> L:
         """``count`` permits of a semaphore (DSEM). ``limit``: its permits, if it has to be created."""
+        for name, value in (("count", count), *((("limit", limit),) if limit is not None else ())):
+            if not isinstance(number(name, value, 1), int):
+                raise TypeError(f"{name} has to be an int, not {value!r}")
         words: tuple[Arg, ...] = ("COUNT", count) if limit is None else ("COUNT", count, "LIMIT", limit)
         return self._handle(Target("DSEM", (key,), (), words), options)
 
     def multi_lock(self, keys: Iterable[str], **options: Unpack[Options]) -> L:
-        """All of key_tuple locks, or none. In a cluster they share a slot."""
+        """All of several locks, or none. In a cluster their keys share a slot."""
         return self._handle(Target("DLOCK", key_tuple(keys), form="all"), options)
 
     def any_lock(self, keys: Iterable[str], **options: Unpack[Options]) -> L:
-        """The first of key_tuple locks that is free; ``hold.key`` tells which. In a cluster they share a slot."""
+        """The first of several locks that is free; ``hold.key`` tells which. In a cluster their keys share a slot."""
         return self._handle(Target("DLOCK", key_tuple(keys), form="any"), options)
 
 
-NOT_ENTERED = "the block was entered in another thread or task: use 'with lock.acquire() as hold'"
-
-
-class EnteredHolds(Generic[L]):
-    """The holds of the ``with`` blocks of one lock, by the frames that run the blocks.
-
-    A generator may enter and exit in different threads or tasks, but its frame is one. The reference keeps the frame,
-    so that no other one is taken for it.
-    """
+class Block(Generic[L]):
+    """The hold of one ``with`` block. It lives as long as the block, in whichever threads or tasks that runs."""
 
     def __init__(self) -> None:
-        self._holds: dict[FrameType, list[tuple[Any, L]]] = {}
-        self._lost_exits = 0
-
-    def push(self, frame: FrameType, who: Any, hold: L) -> L:
-        self._holds.setdefault(frame, []).append((who, hold))
-        return hold
-
-    def pop(self, frame: FrameType, who: Any) -> tuple[list[L], bool]:
-        """The hold of the block that ends, and True. Else False, with the holds that no block can have any more."""
-        if frame in self._holds:
-            return [self._take(frame)], True
-        # A helper, as ExitStack, calls from other frames: those that entered have ended.
-        running = {at for stack in sys._current_frames().values() for at in _stack(stack)}
-        ended = [at for at, entered in list(self._holds.items())
-                 if at not in running and _has_ended(at, entered[-1][0], who)]
-        mine = [at for at in ended if self._holds[at][-1][0] == who] or ended
-        if len(ended) == 1 or mine is not ended:
-            return [self._take(mine[-1])], True
-        self._lost_exits += 1
-        if self._lost_exits < len(ended):
-            return [], False  # the others may still be in use
-        self._lost_exits = 0
-        return [self._take(at) for at in ended], False
-
-    def _take(self, frame: FrameType) -> L:
-        _, hold = self._holds[frame].pop()
-        if not self._holds[frame]:
-            del self._holds[frame]
-        return hold
+        self.hold: Optional[L] = None
+        self.is_paired = False  # both methods were looked up, so it has them to itself
 
 
-def _stack(frame: Optional[FrameType]) -> Iterable[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
+class BlockMethod:
+    """``__enter__`` or ``__exit__`` of locks. A ``with``, and an ``ExitStack``, looks up both and then calls them.
+
+    So each lookup of both makes a new pair. Methods that are called alone share the holds of their lock.
+    """
+
+    _looked_up = threading.local()
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, lock: Any, kind: Any) -> Callable[..., Any]:
+        name, block, of = getattr(self._looked_up, "last", ("", None, None))
+        if block is not None and name != self._name and of is (kind if lock is None else lock):
+            self._looked_up.last, block.is_paired = ("", None, None), True
+        else:
+            block = Block[Any]()
+            self._looked_up.last = self._name, block, kind if lock is None else lock
+        method = getattr(kind, f"_block_{self._name.strip('_a')}")
+        return functools.partial(method, *(() if lock is None else (lock,)), block=block)
 
 
-def _has_ended(frame: FrameType, who: Any, asks: Any) -> bool:
-    """Whether a frame that runs in no thread is no generator's or task's that goes on later."""
-    if frame.f_code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR):
-        return False
-    is_task = isinstance(who, asyncio.Task)
-    return who is asks or who.done() if is_task else not frame.f_code.co_flags & inspect.CO_COROUTINE
+def is_late(work: Any) -> bool:
+    """Whether a call of this only makes what runs later."""
+    return any(check(work) for check in (inspect.iscoroutinefunction, inspect.isgeneratorfunction,
+                                         inspect.isasyncgenfunction))
 
 
 class BaseLock(Generic[L]):
     """What locks for threads and for asyncio share. ``L`` is their hold."""
 
-    def __init__(self, engine: Any, target: Target, options: Options) -> None:
-        self._engine, self._target, self._options = engine, target, options
-        self._entered: EnteredHolds[L] = EnteredHolds()
+    def __init__(self, locks: Any, target: Target, options: Options) -> None:
+        self._locks, self._target, self._options = locks, target, options
+        self._entered: list[L] = []  # by methods that were called alone
+
+    def _put(self, block: Block[L], hold: L) -> L:
+        if block.is_paired:
+            block.hold = hold
+        else:
+            self._entered.append(hold)
+        return hold
+
+    def _take(self, block: Block[L]) -> L:
+        hold, block.hold = block.hold, None
+        if hold is None and not self._entered:
+            raise RuntimeError("the block was not entered")
+        return self._entered.pop() if hold is None else hold
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._target}>"
 
-    def _timeout(self, given: Any = ...) -> Optional[float]:
-        return self._options.get("timeout") if given is ... else given
+    def _new_run(self) -> Call:
+        """A call of ``run_once``. Others have to be able to wait for the end of a hold of the target."""
+        if self._target.form != "one" or self._target.family not in ("DLOCK", "DFAIR"):
+            raise TypeError("run_once needs lock() or fair_lock()")
+        return Call(repr(self._target.keys[0]), self._timeout(), self._locks._settings, True)
+
+    def _timeout(self, given: Any = DEFAULT) -> Optional[float]:
+        return self._options.get("timeout") if given is DEFAULT else given
 
 
 class BaseHold:
     """A hold: what threads and asyncio share."""
 
-    def __init__(self, state: HoldState) -> None:
-        self._state = state
+    def __init__(self, locks: Any, claim: Claim) -> None:
+        assert claim.state is not None
+        self._locks, self._claim, self._state = locks, claim, claim.state
 
     @property
     def key(self) -> str:
-        """The key; of key_tuple, the first."""
+        """The key; of several, the first."""
         return self._state.grants[0].key
 
     @property
-    def token(self) -> Any:
+    def token(self) -> Union[int, str]:
         """The fencing token, an int that rises from grant to grant. Of a semaphore the permit id, a str."""
         return self._state.grants[0].token
 
     @property
-    def tokens(self) -> dict[str, Any]:
+    def tokens(self) -> dict[str, Union[int, str]]:
         """The fencing token of each key."""
         return {grant.key: grant.token for grant in self._state.grants}
 
@@ -297,19 +365,16 @@ class BaseHold:
             raise self._state.outcome
         return self._state.is_released or self._state.pid != os.getpid()
 
-    def __del__(self) -> None:
-        state = self.__dict__.get("_state")
-        if state is not None and not state.is_released and state.reason() is None:
-            warnings.warn(f"{self!r} was dropped without a release, and is renewed", ResourceWarning, stacklevel=2)
-
     def __repr__(self) -> str:
         return f"<hold of {', '.join(map(repr, self._state.keys))}, token {self.token}>"
 
 
-_instances: weakref.WeakSet[Base[Any]] = weakref.WeakSet()
+_instances: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 def _child() -> None:
+    global _engines
+    _engines = threading.RLock()
     for engine in list(_instances):
         try:
             engine._after_fork()

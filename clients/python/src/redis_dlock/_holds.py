@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
-from typing import Any, Callable, Optional, Union
+import random
+import sys
+import traceback
+import warnings
+from typing import Any, Callable, Optional, TypeVar, Union
 
 from ._clock import now
-from ._requests import Batch, Grant, Message, Replicas, Request, log
-from .errors import FINAL, Disconnected, LockLost, ServerError
+from ._requests import Batch, Command, Grant, Message, Replicas, Request, log
+from .errors import FINAL, Disconnected, LockLost, ReleaseUnknown, ServerError
+
+T = TypeVar("T")
 
 #: Clocks of two machines run at different rates: a lease counts for less than its time here.
 _RATE, _MARGIN = 0.99, 0.002
@@ -23,10 +30,13 @@ class HoldState:
     def __init__(self, request: Request, grants: tuple[Grant, ...], sent: float, max_hold: Optional[float]) -> None:
         self.request, self.grants, self.pid = request, grants, os.getpid()
         self.deadline = None if max_hold is None else now() + max_hold
+        self.scope: Any = None  # the DLock that it belongs to
+        self.replicas = Replicas()
         self.on_loss: list[Callable[[], Any]] = []
         self._reason: Optional[str] = None
         self.hint = "refused"  # why the server will not renew it, by the last message
         self.is_unannounced = False  # no message came about the grant
+        self._known: Optional[str] = None  # why it was lost, when its release began
         self.is_released = False  # the work is over, and the hold was or will be given back
         self.outcome: Optional[Exception] = None  # why the release did not end the hold, or may not have
         # From before the request was sent: the reply may have been on its way for any time.
@@ -70,7 +80,7 @@ class HoldState:
         if self._reason is None and not self.is_released:
             rest = math.inf if self.deadline is None else self.deadline - now() - self.request.lease * (1 - _RATE)
             self._reason = "max_hold" if reason == "expired" and rest <= _MARGIN else reason
-            for tell in self.on_loss:
+            for tell in list(self.on_loss):
                 tell()
 
     def reason(self) -> Optional[str]:
@@ -93,11 +103,30 @@ class HoldState:
         if reason is not None:
             raise LockLost(self.keys, reason)
 
+    def release_begins(self) -> None:
+        """The work is over. Until a reply says more, the release was interrupted."""
+        self._known, self.is_released = self.reason(), True
+        self.outcome = ReleaseUnknown(f"{', '.join(self.keys)}: the release was interrupted, and goes on")
+
+    def ended(self, reply: Any) -> None:
+        """What the reply to the release says of the hold: a value, an error reply, or why there is no reply.
+
+        A lease that lasted until the work ended, by this clock, covered it.
+        """
+        lost, names = self._known, ", ".join(self.keys)
+        if not lost and isinstance(reply, int):
+            lost = ""
+        elif not lost and isinstance(reply, Exception):
+            word, reason, *_ = str(reply).split(" ") + [""]
+            lost = ("" if reason == "expired" else reason) if word == "LOST" else None
+        unknown = ReleaseUnknown(f"{names}: {'the request had no hold' if reply is None else reply}")
+        self.outcome = None if lost == "" else LockLost(self.keys, lost) if lost else unknown
+
 
 class RenewalBatch:
     """Renewals of several holds, in one batch."""
 
-    def __init__(self, due: list[HoldState], replicas: Replicas) -> None:
+    def __init__(self, due: list[HoldState], replicas: Replicas, limit: float = 3.0, until: float = math.inf) -> None:
         self._sent = now()
         self._due = [(hold, hold.lease(self._sent)) for hold in due]
         leases = [hold.request.lease for hold in due]
@@ -105,7 +134,7 @@ class RenewalBatch:
                                            lease=max(leases))
         renewals = [hold.request.renew(grant, lease) for hold, lease in self._due for grant in hold.grants]
         self._tokens = [1 if isinstance(grant.token, str) else grant.token for hold in due for grant in hold.grants]
-        self.batch = Batch(renewals, due[0].keys[0], replicas=self._replicas, check=self._check)
+        self.batch = Batch(renewals, due[0].keys[0], limit, until=until, replicas=self._replicas, check=self._check)
 
     def _check(self, replies: list[Any]) -> None:
         for token, reply in zip(self._tokens, replies):
@@ -145,12 +174,92 @@ class RenewalBatch:
         return errors[0] if errors else failure
 
 
-class Registry:
-    """The holds that are renewed, by their requests."""
+class Claim:
+    """The requests of one acquire, and what they get: a place, or a hold that only one object can release.
 
-    def __init__(self) -> None:
+    Whatever drops that object, as a signal handler that raises between two steps, the client gives the request up.
+    """
+
+    def __init__(self, registry: Registry, request: Request, scope: Any) -> None:
+        self.request, self.scope = request, scope
+        self.state: Optional[HoldState] = None
+        is_debug = sys.flags.dev_mode or log.isEnabledFor(logging.DEBUG)
+        self._where = "".join(traceback.format_stack(limit=12)) if is_debug else ""
+        self._registry = registry
+        registry.open[request.reqid] = request
+
+    def replace(self) -> None:
+        """Goes on with another request: what the last one had is not certain, or has ended."""
+        self.give_up()
+        self.request = self.request.renewed()
+        self._registry.open[self.request.reqid] = self.request
+
+    def give_up(self, command: Optional[Command] = None) -> None:
+        """Has the request released in the background: by this command, if its hold was known."""
+        self._registry.give_up(self.request, self.state, command)
+
+    def forget(self) -> None:
+        """Nothing is left to give up."""
+        self._registry.open.pop(self.request.reqid, None)
+
+    def __del__(self) -> None:
+        registry, state = vars(self).get("_registry"), vars(self).get("state")
+        if registry is None or registry.pid != os.getpid() or self.request.reqid not in registry.open:
+            return
+        if state is None or state.is_released:
+            self.give_up()
+            return
+        is_held = state.reason() is None
+        state.release_begins()
+        self.give_up(self.request.release(state.grants))
+        if is_held:
+            text = f"a hold of {', '.join(map(repr, state.keys))} was dropped without a release: it is released now"
+            log.warning("%s%s", text, self._where and f"; it was acquired here:\n{self._where}")
+            warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
+
+
+class Ending:
+    """A request that is given up: copies of its RELEASE are sent until one is answered, or nothing can be left."""
+
+    def __init__(self, request: Request, state: Optional[HoldState], command: Optional[Command], queue: float) -> None:
+        self.state = state
+        self.command = command or request.release()
+        self.key = request.target.keys[0] if state is None else state.keys[0]
+        self.until = now() + max(queue, request.px if state is None else request.lease)
+        self.at = self.pause = 0.0
+
+
+class ReleaseBatch:
+    """Releases of several requests, in one batch."""
+
+    def __init__(self, endings: dict[str, Ending], due: list[tuple[str, Ending]], limit: float) -> None:
+        self._endings, self._due = endings, due
+        self.batch = Batch([ending.command for _, ending in due], due[0][1].key, limit)
+
+    def end(self, outcome: Union[list[Any], Exception]) -> None:
+        """Applies the replies; or there are none."""
+        replies = [outcome] * len(self._due) if isinstance(outcome, Exception) else outcome
+        for (reqid, ending), reply in zip(self._due, replies):
+            if isinstance(reply, (Disconnected, ServerError)) and reply.code not in FINAL:
+                if now() < ending.until:
+                    ending.pause = min(1.0, max(0.02, ending.pause * 2))
+                    ending.at = now() + ending.pause * random.uniform(0.5, 1.0)
+                    continue
+                log.warning("%r is left to its lease: %s", ending.key, reply)
+            self._endings.pop(reqid, None)
+            if ending.state is not None:
+                ending.state.ended(reply)
+
+
+class Registry:
+    """The holds that are renewed, and the requests that are given up, by their ids."""
+
+    def __init__(self, wake: Callable[[], Any] = int, queue: float = 10.0, limit: float = 3.0) -> None:
         self._holds: dict[str, HoldState] = {}
-        self.shortest = math.inf  # of the leases
+        self._endings: dict[str, Ending] = {}
+        self.open: dict[str, Request] = {}  # those that have, or may have, something
+        self.pid, self._wake = os.getpid(), wake
+        self.queue, self.limit, self.shortest = queue, limit, math.inf  # of places, replies, leases
 
     def __len__(self) -> int:
         return len(self._holds)
@@ -165,12 +274,22 @@ class Registry:
     def all(self) -> list[HoldState]:
         return list(self._holds.values())
 
-    def due(self, replicas: Replicas, node: Callable[[str], str]) -> tuple[list[RenewalBatch], float]:
-        """Renewals that are due, or soon will be, and when to look again. One round serves 1,000 holds of a node.
+    def give_up(self, request: Request, state: Optional[HoldState] = None, command: Optional[Command] = None) -> None:
+        """Releases what the request has, in the background. Also called while Python collects garbage: no locks."""
+        self._holds.pop(request.reqid, None)
+        self._endings[request.reqid] = Ending(request, state, command, self.queue)
+        self.open.pop(request.reqid, None)
+        self._wake()
+
+    def is_ending(self, request: Optional[Request] = None) -> bool:
+        return bool(self._endings) if request is None else request.reqid in self._endings
+
+    def due(self, node: Callable[[str], str]) -> tuple[list[Any], float]:
+        """What is to be sent now or soon, in rounds of at most 1,000 for one node; and when to look again.
 
         Drops holds that are lost.
         """
-        at, due = now(), dict[str, list[HoldState]]()
+        at, due, ends = now(), dict[Any, list[HoldState]](), dict[Any, list[tuple[str, Ending]]]()
         again, self.shortest = at + 10, math.inf
         for hold in self.all():
             if hold.reason() is not None:
@@ -178,19 +297,23 @@ class Registry:
                 continue
             self.shortest = min(self.shortest, hold.request.px)
             if hold.is_due(at):
-                due.setdefault(node(hold.keys[0]), []).append(hold)
+                due.setdefault((node(hold.keys[0]), hold.replicas), []).append(hold)
             again = min(again, hold.renew_at, hold.hinted_at, hold.until)
-        rounds = [of_one[first : first + 1000] for of_one in due.values() for first in range(0, len(of_one), 1000)]
-        return [RenewalBatch(of_one, replicas) for of_one in rounds], again
+        for reqid, ending in list(self._endings.items()):
+            if ending.at <= at:
+                ending.at = at + self.limit + 1  # if no reply comes, the next attempt follows
+                ends.setdefault(node(ending.key), []).append((reqid, ending))
+            again = min(again, ending.at)
+        rounds: list[Any] = [RenewalBatch(some, some[0].replicas, self.limit) for some in _thousands(due)]
+        return rounds + [ReleaseBatch(self._endings, some, self.limit) for some in _thousands(ends)], again
 
-    def close(self) -> list[Batch]:
-        """Loses all holds. Returns their releases, of at most 1,000 holds each."""
-        holds, self._holds = self.all(), {}
-        for hold in holds:
-            hold.lose("closed")
-            hold.is_released, hold.outcome = True, LockLost(hold.keys, "closed")
-        some = [holds[first : first + 1000] for first in range(0, len(holds), 1000)]
-        return [Batch([hold.request.release(hold.grants) for hold in of_one], of_one[0].keys[0]) for of_one in some]
+    def close(self, scope: Any) -> None:
+        """Loses the holds of one ``DLock``, and releases them in the background."""
+        for hold in self.all():
+            if hold.scope is scope:
+                hold.lose("closed")
+                hold.is_released, hold.outcome = True, LockLost(hold.keys, "closed")
+                self.give_up(hold.request, None, hold.request.release(hold.grants))
 
     def on_message(self, message: Message) -> bool:
         """Whether a message asks for renewals. A re-entry leaves the channel and REQID alone, so the token counts."""
@@ -202,3 +325,7 @@ class Registry:
                 hold.ask(FLUSH_GAP if is_flush else HINT_GAP, hold.hint if is_flush else message.event)
                 is_found = True
         return is_found
+
+
+def _thousands(by_node: dict[Any, list[T]]) -> list[list[T]]:
+    return [of_one[first : first + 1000] for of_one in by_node.values() for first in range(0, len(of_one), 1000)]

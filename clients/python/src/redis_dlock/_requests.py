@@ -41,24 +41,31 @@ def fields(reply: Any) -> dict[str, Any]:
     return {text(name): value for name, value in pairs}
 
 
+def raw(word: Arg) -> bytes:
+    return word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogateescape")
+
+
 def pack(commands: list[Command]) -> bytes:
     """Commands as they are sent."""
     packed = []
     for words in commands:
         packed.append(b"*%d\r\n" % len(words))
-        for word in words:
-            raw = word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogateescape")
-            packed.append(b"$%d\r\n%b\r\n" % (len(raw), raw))
+        packed += [b"$%d\r\n%b\r\n" % (len(word), word) for word in map(raw, words)]
     return b"".join(packed)
 
 
-def read_replies(data: bytes) -> tuple[list[Any], bytes]:
-    """The whole replies in what arrived, without pushes, and the rest of it. RESP2 and RESP3; a map is a flat list."""
+def encoded(command: Command) -> list[Any]:
+    """A command for a client of redis-py, whatever its encoding. It looks up the name of the command as a string."""
+    return [command[0], *map(raw, command[1:])]
+
+
+def read_replies(data: bytes, with_pushes: bool = False) -> tuple[list[Any], bytes]:
+    """The whole replies in what arrived, and the rest of it. RESP2 and RESP3; a map is a flat list."""
     replies, at = [], 0
     try:
         while True:
             reply, end = _reply(data, at)
-            if not data.startswith(b">", at):
+            if with_pushes or not data.startswith(b">", at):
                 replies.append(reply)
             at = end
     except EOFError:
@@ -93,6 +100,15 @@ def _reply(data: bytes, at: int) -> tuple[Any, int]:
     if kind not in (b"+", b"#", b",", b"("):
         raise ValueError
     return line, at
+
+
+def number(name: str, value: Any, least: float, infinite: bool = False) -> float:
+    """A number of seconds, or of other things, or an error that names it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} has to be a number, not {value!r}")
+    if not value >= least or (math.isinf(value) and not infinite):
+        raise ValueError(f"{name} must be at least {least:g}{'' if infinite else ' and finite'}, not {value!r}")
+    return value
 
 
 def key_tuple(keys: Iterable[str]) -> tuple[str, ...]:
@@ -254,7 +270,9 @@ class Batch:
 
     commands: list[Command]
     key: str
-    block: float = 0.0  # the server may take this much longer to answer, in seconds
+    limit: float = 3.0  # how long a reply may take, in seconds
+    block: float = 0.0  # the server may take this much longer to answer
+    until: float = math.inf  # when the call ends: no reply is awaited longer
     replicas: Replicas = Replicas()  # the last replies are those to its requests
     reqid: str = ""  # a message about this request ends the next Pause for it
     check: Callable[[list[Any]], Any] = bool  # raises Disconnected if these are not the replies to this batch

@@ -5,33 +5,33 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import sys
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Generator
-from types import FrameType
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
-from ._async import AsyncEngine
-from ._base import NOT_ENTERED, BaseHold, BaseLock, Options
-from ._clock import now
-from ._holds import HoldState
+from ._async import AsyncBase
+from ._base import DEFAULT, BaseHold, BaseLock, Block, BlockMethod, Options
+from ._holds import Claim
 from ._links import is_running
+from ._programs import Call
 from ._requests import Target
-from .errors import NotAcquired
-from .primitives import AsyncLatch, BaseElection, Leader, Once, await_other_run, require_run
+from .errors import LockLost, NotAcquired, ReleaseUnknown
+from .primitives import AsyncLatch, BaseElection, Leader, Once, await_other_run, wait_for_run
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
 
 
-class AsyncDLock(AsyncEngine["AsyncLock"]):
+class AsyncDLock(AsyncBase["AsyncLock"]):
     """Locks on a server, a Sentinel group or a cluster, for asyncio.
 
     ``client`` is a ``redis.asyncio.Redis`` (also from ``Sentinel.master_for``) or a
     ``redis.asyncio.cluster.RedisCluster``. The settings are those of ``DLock``. All tasks share one connection for
-    commands and one for messages, but for waits for key_tuple locks. It belongs to one event loop.
+    commands and one for messages; waits for several locks, latches and runs have up to 64 more. It belongs to one event
+    loop.
     """
 
     def _handle(self, target: Target, options: Options) -> AsyncLock:
@@ -66,11 +66,10 @@ def _in_loop(call: Callable[[], Any]) -> Callable[[], Any]:
 
 
 class AsyncLost:
-    """Set when its hold is lost: ``await hold.lost``."""
+    """Set when its hold is lost: ``await hold.lost``. It keeps its hold."""
 
-    def __init__(self, state: HoldState) -> None:
-        self._state = state
-        self._event: Optional[asyncio.Event] = None
+    def __init__(self, hold: AsyncHold) -> None:
+        self._hold, self._state = hold, hold._state
 
     def is_set(self) -> bool:
         return self._state.reason() is not None
@@ -79,27 +78,34 @@ class AsyncLost:
 
     async def wait(self) -> None:
         """Waits until the hold is lost. It never ends after a release."""
-        if self._event is None:
-            self._event = asyncio.Event()
-            self._state.on_loss.append(_in_loop(self._event.set))
-        if not self.is_set():
-            await self._event.wait()
+        event = asyncio.Event()
+        tell = _in_loop(event.set)
+        self._state.on_loss.append(tell)
+        try:
+            if not self.is_set():
+                await event.wait()
+        finally:
+            self._state.on_loss.remove(tell)
 
     def __await__(self) -> Generator[Any, None, None]:
         return self.wait().__await__()
 
 
 class AsyncHold(BaseHold):
-    """A hold of a lock, which is renewed until it is released. ``lost`` is set when it is lost.
+    """A hold of a lock, which is renewed until it is released, or until nothing refers to it any more.
 
     As ``async with hold`` it cancels the body when it is lost, and raises LockLost.
     """
 
-    def __init__(self, engine: AsyncEngine[AsyncLock], state: HoldState) -> None:
-        super().__init__(state)
-        self._engine, self.lost = engine, AsyncLost(state)
+    def __init__(self, locks: AsyncDLock, claim: Claim) -> None:
+        super().__init__(locks, claim)
         self._body: Optional[asyncio.Task[Any]] = None
         self._is_cancelled, self._is_over, self._earlier_cancels = False, False, 0
+
+    @property
+    def lost(self) -> AsyncLost:
+        """Set when the hold is lost."""
+        return AsyncLost(self)
 
     async def release(self, *, done: bool = False) -> None:
         """Gives the lock to the next in the queue. In a child process that was forked under the hold: nothing.
@@ -109,12 +115,13 @@ class AsyncHold(BaseHold):
         """
         self._is_over = True
         if not self._needs_no_release():
-            await self._engine._release(self._state, done)
+            await self._locks._release(self._claim, done)
 
     async def __aenter__(self) -> AsyncHold:
         self._body = body = asyncio.current_task()
         self._earlier_cancels = body.cancelling() if body is not None and hasattr(body, "cancelling") else 0
-        self._state.on_loss.append(_in_loop(self._cancel))
+        cancel = weakref.WeakMethod(self._cancel)  # what the client refers to would never be dropped
+        self._state.on_loss.append(_in_loop(lambda: (cancel() or int)()))
         if self._state.reason() is not None:
             self._cancel()
         return self
@@ -157,12 +164,13 @@ class AsyncHold(BaseHold):
 class AsyncLock(BaseLock["AsyncHold"]):
     """What can be acquired: with ``async with``, as a decorator, or by ``acquire``. One object serves any task."""
 
-    async def acquire(self, timeout: Any = ...) -> AsyncHold:
+    async def acquire(self, timeout: Optional[float] = DEFAULT) -> AsyncHold:
         """Waits for the lock. Raises NotAcquired after ``timeout`` seconds (None: never; default: that of the lock).
 
         A task that is cancelled leaves the queue.
         """
-        return AsyncHold(self._engine, await self._engine._acquire(self._target, self._options, self._timeout(timeout)))
+        claim = await self._locks._acquire(self._target, self._options, self._timeout(timeout))
+        return AsyncHold(self._locks, claim)
 
     async def try_acquire(self) -> Optional[AsyncHold]:
         """Acquires the lock if it is free; else None, without waiting for it."""
@@ -171,61 +179,110 @@ class AsyncLock(BaseLock["AsyncHold"]):
         except NotAcquired:
             return None
 
-    def __aenter__(self) -> Coroutine[Any, Any, AsyncHold]:
-        return self._enter(sys._getframe(1))
+    async def _block_enter(self, *, block: Block[AsyncHold]) -> AsyncHold:
+        return await self._put(block, await self.acquire()).__aenter__()
 
-    def __aexit__(self, kind: Any, error: Any, trace: Any) -> Coroutine[Any, Any, None]:
-        return self._exit(sys._getframe(1), kind, error, trace)
+    async def _block_exit(self, kind: Any, error: Any, trace: Any, *, block: Block[AsyncHold]) -> None:
+        await self._take(block).__aexit__(kind, error, trace)
 
-    async def _enter(self, frame: FrameType) -> AsyncHold:
-        return await self._entered.push(frame, asyncio.current_task(), await self.acquire()).__aenter__()
+    if TYPE_CHECKING:
+        async def __aenter__(self) -> AsyncHold: ...
+        async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None: ...
+    else:
+        __aenter__, __aexit__ = BlockMethod("__aenter__"), BlockMethod("__aexit__")
 
-    async def _exit(self, frame: FrameType, kind: Any, error: Any, trace: Any) -> None:
-        holds, is_mine = self._entered.pop(frame, asyncio.current_task())
-        for hold in holds:
-            await hold.__aexit__(kind if is_mine else RuntimeError, error, trace)
-        if not is_mine:
-            raise RuntimeError(NOT_ENTERED)
-
-    def __call__(self, work: F) -> F:
+    def __call__(self, work: Callable[..., Awaitable[T]]) -> Callable[..., Coroutine[Any, Any, T]]:
         """A decorator: each call of the coroutine function runs under the lock."""
-        if not inspect.iscoroutinefunction(work):
-            raise TypeError("AsyncDLock decorates coroutine functions; other functions need DLock")
+        if inspect.isgeneratorfunction(work) or inspect.isasyncgenfunction(work) or inspect.isclass(work):
+            raise TypeError("AsyncDLock decorates what returns a coroutine; generators would run without the lock")
 
         @functools.wraps(work)
-        async def locked(*args: Any, **kwargs: Any) -> Any:
-            async with self:
-                return await work(*args, **kwargs)
+        async def locked(*args: Any, **kwargs: Any) -> T:
+            async def run(hold: AsyncHold) -> T:
+                value = work(*args, **kwargs)
+                if not inspect.isawaitable(value):
+                    raise TypeError("AsyncDLock decorates what returns a coroutine; other functions need DLock")
+                return await value
 
-        return locked  # type: ignore[return-value]
+            return await self._under(await self.acquire(), run, False)
+
+        return locked
+
+    async def _under(self, hold: AsyncHold, work: Callable[[AsyncHold], Awaitable[T]], is_run: bool) -> T:
+        """What the work returns, under a hold. If that was lost, the error has it."""
+        value: Any = DEFAULT
+        try:
+            async with hold:
+                value = await work(hold)
+                if is_run:
+                    await hold.release(done=True)
+        except (LockLost, ReleaseUnknown) as error:
+            if value is not DEFAULT:
+                error.result = value
+            raise
+        return value  # type: ignore[no-any-return]
 
     async def run_once(self, work: Callable[[AsyncHold], Awaitable[T]]) -> Once[T]:
         """Runs ``work`` in one of the tasks that ask for it at the same time; the others wait for its end.
 
-        A run counts if ``work`` returns and the hold lasted until then. If it does not, one of the others runs. At
-        least once, not exactly once: look into the cache again inside ``work``.
+        In one process they get what it returns, or its error. A run counts if ``work`` returns and the hold lasted
+        until then. If it does not, one of the others runs. At least once, not exactly once: look into the cache again
+        inside ``work``.
         """
-        require_run(self._target)
-        timeout = self._timeout()
-        deadline = None if timeout is None else now() + timeout
+        call, runs = self._new_run(), self._locks._shared
         while True:
-            left = None if deadline is None else max(0.0, deadline - now())
+            mine: Future[Any] = Future()
             try:
-                state = await self._engine._acquire(self._target, self._options, left, waits=False)
+                run = runs.setdefault(self._target, mine)
+                if run is mine:
+                    return await self._run_first(work, call, mine)
+                if await self._locks._run(wait_for_run(run, call)):
+                    return Once(False, run.result())
+            finally:
+                if runs.get(self._target) is mine:
+                    del runs[self._target]
+                mine.cancel()
+
+    async def _run_first(self, work: Callable[[AsyncHold], Awaitable[T]], call: Call, mine: Future[Any]) -> Once[T]:
+        while True:
+            try:
+                claim = await self._locks._acquire(self._target, self._options, call.limit, False, call)
             except NotAcquired:
-                if left == 0:
+                if call.left() == 0:
                     raise
             else:
-                async with AsyncHold(self._engine, state) as hold:
-                    value = await work(hold)
-                    await hold.release(done=True)
+                async def run(hold: AsyncHold) -> T:
+                    try:
+                        return await work(hold)
+                    except Exception as error:
+                        mine.set_exception(error)
+                        raise
+
+                value = await self._under(AsyncHold(self._locks, claim), run, True)
+                mine.set_result(value)
                 return Once(True, value)
-            if await self._engine._run(await_other_run(self._target, deadline, self._engine._settings)):
+            if await self._locks._run(await_other_run(self._target, call)):
+                mine.set_result(None)
                 return Once(False, None)
 
 
 class AsyncElection(BaseElection[Awaitable[AsyncHold], Awaitable[Optional[Leader]]]):
     """The leader is the holder of a lock, and its value is the label of the hold."""
+
+    async def campaign(self, timeout: Optional[float] = DEFAULT, stop: Optional[asyncio.Event] = None) -> AsyncHold:
+        """Waits until this candidate leads. The hold is the leadership: release it to resign.
+
+        Raises NotAcquired after the timeout, or when ``stop`` is set.
+        """
+        both = [asyncio.ensure_future(one) for one in (self._lock.acquire(timeout), *([stop.wait()] if stop else []))]
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if both[0].done():
+                return both[0].result()  # type: ignore[no-any-return]
+            raise NotAcquired(f"{self._key!r}: the campaign was stopped")
+        finally:
+            for one in both:
+                one.cancel()
 
     async def observe(self) -> AsyncIterator[Leader]:
         """One leader after the other, from the present one on."""

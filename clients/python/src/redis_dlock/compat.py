@@ -11,7 +11,7 @@ import redis as redis_py
 from redis.exceptions import ConnectionError, LockError, LockNotOwnedError, ResponseError
 from redis.lock import Lock as PollingLock
 
-from ._programs import Settings, ask
+from ._programs import Call, Settings, ask
 from ._requests import Target, fields, milliseconds, text
 from .errors import DLockError, NotAcquired, Refused, Unavailable
 from .locks import DLock
@@ -34,8 +34,7 @@ class Lock(PollingLock):
         if self.thread_local:
             self.local: Any = _Local()
         self.local.state = None
-        shared = vars(getattr(redis, "connection_pool", redis))  # clients of one pool share the threads
-        self._locks: DLock = shared.get("_redis_dlock") or shared.setdefault("_redis_dlock", DLock(redis))
+        self._locks = DLock(redis)  # clients of one pool share the threads
 
     def register_scripts(self) -> None:
         """None are needed."""
@@ -47,12 +46,14 @@ class Lock(PollingLock):
         wait = self.blocking_timeout if blocking_timeout is None else blocking_timeout
         limit = (wait and max(0.0, wait)) if (self.blocking if blocking is None else blocking) else 0.0
         target = Target("DLOCK", (text(self.name),), options=("NOREENTRY",))
-        state = self._call(self._locks._acquire, target, {"owner": owner, "lease": lease}, limit)
-        if state is None:
+        claim = self._call(self._locks._acquire, target, {"owner": owner, "lease": lease}, limit)
+        if claim is None:
             return False
-        self.local.token, self.local.state = owner.encode("utf-8", "surrogateescape"), state
+        claim.forget()  # who drops a lock of redis-py does not release it
+        self.local.token, self.local.state = owner.encode("utf-8", "surrogateescape"), claim.state
+        state = claim.state
         if self.timeout:
-            self._locks._registry.remove(state)  # so it is not renewed
+            self._locks._engine.registry.remove(state)  # so it is not renewed
             if state.request.px < self.timeout:  # the grant after a wait is shorter
                 self.do_extend(self.timeout, True)
         return True
@@ -74,7 +75,7 @@ class Lock(PollingLock):
             once = replace(self._locks._settings, retry_for=0.0)
             self._send(["DLOCK.RELEASE", self.name, expected_token], once)
         else:
-            self._locks._registry.remove(state)
+            self._locks._engine.registry.remove(state)
             self._send(state.request.release(state.grants))
 
     def do_extend(self, additional_time: float, replace_ttl: bool) -> Any:
@@ -89,7 +90,8 @@ class Lock(PollingLock):
         return self._send([f"DLOCK.{verb}", self.name, *words])
 
     def _send(self, command: Any, settings: Optional[Settings] = None) -> Any:
-        return self._call(self._locks._run, ask(command, text(self.name), settings or self._locks._settings))
+        call = Call("redis-dlock", None, settings or self._locks._settings)
+        return self._call(self._locks._run, ask(command, text(self.name), call))
 
     def _call(self, work: Callable[..., Any], *args: Any) -> Any:
         try:

@@ -13,21 +13,30 @@ FINAL = {"SPENT", "NOTHELD", "LOST", "UNKNOWN", "REENTRY", "REPLACED", "DEADLOCK
 
 
 class DLockError(Exception):
-    """Base class of all errors of this package."""
+    """Base class of all errors of this package. ``code`` is stable; texts may change."""
+
+    code = "DLOCK"
 
 
-class NotAcquired(DLockError):
+class NotAcquired(DLockError, TimeoutError):
     """The lock was not granted within the timeout. Nothing is held, and no place in a queue is left."""
+
+    code = "NOT_ACQUIRED"
 
 
 class LockLost(DLockError):
     """The hold ended before it was released, so another client may have held the lock meanwhile.
+
+    ``result``: what the work returned, if it did, of a decorated function or of ``run_once``.
 
     ``reason`` is one of ``expired`` (the lease ended by this machine's clock, or the server said so), ``refused`` (the
     server did not renew the hold), ``broken`` (by an operator), ``deleted`` (the key is gone), ``disconnected``,
     ``released`` (by a RELEASE without the id of the acquire), ``max_hold``, ``closed`` (the ``DLock`` was closed) and
     ``forked`` (it belongs to the parent of this process).
     """
+
+    code = "LOCK_LOST"
+    result: Any = None
 
     def __init__(self, keys: tuple[str, ...], reason: str) -> None:
         super().__init__(f"lost {', '.join(map(repr, keys))}: {reason}")
@@ -39,19 +48,37 @@ class LockLost(DLockError):
 
 
 class ReleaseUnknown(DLockError):
-    """No reply says whether the hold stood until its release: the work counts only if its fencing token says so."""
+    """No reply says whether the hold stood until its release: the work counts only if its fencing token says so.
+
+    ``result``: what the work returned, as in ``LockLost``.
+    """
+
+    code = "RELEASE_UNKNOWN"
+    result: Any = None
 
 
 class Deadlock(DLockError):
     """Waiting would close a cycle of owners that wait for each other. Release what you hold, and begin again."""
 
+    code = "DEADLOCK"
+
 
 class Replaced(DLockError):
     """Another request of the same owner took over the place in the queue: two tasks share one owner."""
 
+    code = "REPLACED"
 
-class Unavailable(DLockError):
-    """No server answered, or could do it, for ``retry_for`` seconds."""
+
+class Unavailable(DLockError, ConnectionError):
+    """No server answered, or could do it, within the timeout or for ``retry_for`` seconds."""
+
+    code = "UNAVAILABLE"
+
+
+class Closed(DLockError, RuntimeError):
+    """The ``DLock`` was closed."""
+
+    code = "CLOSED"
 
 
 class Refused(DLockError):
@@ -77,6 +104,10 @@ class Disconnected(Exception):
     """No reply came, so the outcome of the request is not known."""
 
     code = text = ""
+
+
+class NoTime(Disconnected):
+    """The time of the call was over before a reply could be expected: this says nothing about the server."""
 
 
 def failures() -> tuple[type[Exception], ...]:

@@ -6,9 +6,9 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any, Callable, Generic, Optional, TypeVar
 
-from ._clock import CLOCK_INTERVAL, now
-from ._programs import Pause, Program, Settings, ask, wait_for
-from ._requests import Target, fields, new_id, text
+from ._clock import CLOCK_INTERVAL
+from ._programs import Call, Pause, Program, Settings, ask, wait_for
+from ._requests import Target, fields, new_id, number, text
 from .errors import NotAcquired
 
 T = TypeVar("T")
@@ -29,14 +29,16 @@ def _count(info: Any) -> int:
 class BaseLatch(Generic[Bool, Int]):
     """A latch: opens, once, after a number of steps."""
 
-    def __init__(self, engine: Any, key: str) -> None:
-        self._engine, self._key, self._settings = engine, key, engine._settings
+    def __init__(self, locks: Any, key: str) -> None:
+        self._locks, self._key = locks, Target("DLATCH", (key,)).keys[0]
 
     def _ask(self, convert: Callable[[Any], Any], *words: Any) -> Any:
-        return self._engine._run(_as(convert, ask(list(words), self._key, self._settings)))
+        call = Call(repr(self._key), None, self._locks._settings)
+        return self._locks._run(_as(convert, ask(list(words), self._key, call)))
 
     def init(self, count: int) -> Bool:
         """Closes the latch for ``count`` steps; False if one is closed already, which does not change."""
+        number("count", count, 1)
         return self._ask(bool, "DLATCH.INIT", self._key, count)  # type: ignore[no-any-return]
 
     def count_down(self, steps: int = 1) -> Int:
@@ -49,8 +51,11 @@ class BaseLatch(Generic[Bool, Int]):
 
     def wait(self, timeout: Optional[float] = None) -> Bool:
         """Waits until the latch is open, at most ``timeout`` seconds. Refused (BROKEN): it was deleted."""
-        waiting = wait_for(["DLATCH.AWAIT", self._key], self._key, timeout, self._settings)
-        return self._engine._run(_as(bool, waiting))  # type: ignore[no-any-return]
+        if timeout is not None:
+            number("timeout", timeout, 0, infinite=True)
+        call = Call(repr(self._key), timeout, self._locks._settings, timeout is not None)
+        waiting = wait_for(["DLATCH.AWAIT", self._key], self._key, call)
+        return self._locks._run(_as(bool, waiting))  # type: ignore[no-any-return]
 
 
 class Latch(BaseLatch[bool, int]):
@@ -71,7 +76,7 @@ class Leader:
 
 def leader(key: str, settings: Settings) -> Program[Optional[Leader]]:
     """The holder of the lock, with the label of its hold as value."""
-    info = fields((yield from ask(["DLOCK.INFO", key], key, settings)))
+    info = fields((yield from ask(["DLOCK.INFO", key], key, Call(repr(key), None, settings))))
     return Leader(text(info["label"]), int(info["token"])) if int(info.get("holds", 0)) else None
 
 
@@ -79,24 +84,20 @@ class BaseElection(Generic[H, Lead]):
     """What elections for threads and for asyncio share."""
 
     def __init__(self, lock: Any) -> None:
-        self._lock, self._engine, self._key = lock, lock._engine, lock._target.keys[0]
-
-    def campaign(self, timeout: Any = ...) -> H:
-        """Waits until this candidate leads. The hold is the leadership: release it to resign."""
-        return self._lock.acquire(timeout)  # type: ignore[no-any-return]
+        self._lock, self._locks, self._key = lock, lock._locks, lock._target.keys[0]
 
     def leader(self) -> Lead:
         """Who leads now; the answer may be outdated when you read it."""
-        return self._engine._run(leader(self._key, self._engine._settings))  # type: ignore[no-any-return]
+        return self._locks._run(leader(self._key, self._locks._settings))  # type: ignore[no-any-return]
 
     def _next(self, last: int) -> Any:
-        return self._engine._run(next_leader(self._key, last, self._engine._settings))
+        return self._locks._run(next_leader(self._key, last, self._locks._settings))
 
 
 def next_leader(key: str, last: int, settings: Settings) -> Program[Leader]:
     """Waits until the leadership with the token ``last`` has ended and another one has begun."""
     if last:
-        yield from wait_for(["DLOCK.AWAIT", key, "TOKEN", last], key, None, settings)
+        yield from wait_for(["DLOCK.AWAIT", key, "TOKEN", last], key, Call(repr(key), None, settings))
     while True:
         found = yield from leader(key, settings)
         if found is not None and found.token > last:
@@ -106,24 +107,26 @@ def next_leader(key: str, last: int, settings: Settings) -> Program[Leader]:
 
 @dataclass(frozen=True)
 class Once(Generic[T]):
-    """``ran``: whether this call ran the work; then ``value`` is its result."""
+    """``ran``: whether this call ran the work. ``value``: its result, None if another process ran it."""
 
     ran: bool
     value: Optional[T]
 
 
-def require_run(target: Target) -> None:
-    """Raises TypeError unless others can wait for the end of a hold of the target."""
-    if target.form != "one" or target.family not in ("DLOCK", "DFAIR"):
-        raise TypeError("run_once needs lock() or fair_lock()")
-
-
-def await_other_run(target: Target, deadline: Optional[float], settings: Settings) -> Program[bool]:
+def await_other_run(target: Target, call: Call) -> Program[bool]:
     """Waits for the end of the hold in force. Whether its work is done."""
-    left = None if deadline is None else max(0.0, deadline - now())
-    end = yield from wait_for([f"{target.family}.AWAIT", target.keys[0], "REASON"], target.keys[0], left, settings)
+    end = yield from wait_for([f"{target.family}.AWAIT", target.keys[0], "REASON"], target.keys[0], call)
     if end is None:
-        raise NotAcquired(f"{target.keys[0]}: another run did not end in time")
+        raise call.over()
     if text(end) == "free":
         yield Pause(0.02)  # perhaps not for us: the server may keep it closed for a while, as after a restart
     return text(end) == "done"
+
+
+def wait_for_run(run: Any, call: Call) -> Program[bool]:
+    """Waits for the end of a run in this process, which says more than the server. Whether it counts."""
+    while not run.done():
+        if call.left() == 0:
+            raise NotAcquired(f"{call.name}: another run did not end in time")
+        yield Pause(call.left(), run=run)
+    return not run.cancelled()
