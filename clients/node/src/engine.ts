@@ -73,7 +73,7 @@ export class Engine {
   readonly #registry = new Registry();
   readonly #waiters = new Map<string, Waiter>();
   #hasWaited = false; // at the end of the process, for what is sent in the background
-  #firstSubscription: Promise<void> | undefined; // ends with the first attempt
+  #isListening = false;
   #isSubscribed = false;
   #subscription: Connection | undefined;
   #renewalTimer: NodeJS.Timeout | undefined;
@@ -214,13 +214,14 @@ export class Engine {
 
   // Messages.
 
-  /** Subscribes. Waits for that, up to a time: a message about a request may follow its reply at once. */
-  async listen(io: Io, timeout: number): Promise<void> {
-    this.#firstSubscription ??= new Promise((resolve) => void this.#receive(resolve));
-    if (timeout > 0 && !this.#isSubscribed) await io.until(this.#firstSubscription, Math.min(timeout, POLL));
+  /** Subscribes. Waits that asked before ask again then: a message about a request may follow its reply at once. */
+  listen(): void {
+    if (this.#isListening) return;
+    this.#isListening = true;
+    void this.#receive();
   }
 
-  async #receive(onAttempt: () => void): Promise<void> {
+  async #receive(): Promise<void> {
     while (open.has(this)) {
       try {
         let onEnd = () => {};
@@ -231,13 +232,11 @@ export class Engine {
         this.#isSubscribed = true;
         this.#checkAll(); // messages may have been missed
         if (!open.has(this)) this.#subscription.close();
-        onAttempt();
         await ended;
         connection.close();
       } catch (error) {
         log("messages: %s", error);
       }
-      onAttempt();
       this.#isSubscribed = false;
       this.#subscription = undefined;
       if (open.has(this)) await new Promise((resolve) => setTimeout(resolve, 200).unref());

@@ -205,11 +205,13 @@ export class Lock<Token extends number | string = number> {
   /** The same for the first caller in this process. */
   async #runFirst<T>(work: Work<T, Token>, backoff: Backoff, deadline: number): Promise<Once<T>> {
     const { session, target: { family, key } } = this;
+    let wasRefused = false; // then few requests are sent
     for (;;) {
       const sent = now();
       let token = 0;
       const inspect = (info: Map<string, Reply>) => void (token = Number(info.get("token") ?? 0));
-      const trying = session.acquire(this.target, { ...this.options, timeout: 0 }, deadline - sent, inspect);
+      const options = { ...this.options, timeout: 0 };
+      const trying = session.acquire(this.target, options, deadline - sent, wasRefused ? undefined : inspect);
       const attempt = await trying.catch((error: unknown) => error);
       if (attempt instanceof HoldState) {
         backoff.saw(null);
@@ -217,6 +219,7 @@ export class Lock<Token extends number | string = number> {
       }
       if (!(attempt instanceof NotAcquired || attempt instanceof Unavailable)) throw attempt;
       const { cause } = attempt;
+      wasRefused = cause !== undefined;
       backoff.saw(cause ?? null);
       const waiting = async (io: Io) => {
         const left = Math.max(0, deadline - now());

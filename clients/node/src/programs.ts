@@ -14,7 +14,7 @@ import {
 const LONGEST_BLOCK = 60_000;
 
 /** What is sent when a time is over, or nearly, may take this much longer. */
-const LAST = 80;
+const LAST = 60;
 
 /** Messages other than that of the grant have a wait ask again at most that often. */
 const HINT_PAUSE = 100;
@@ -71,12 +71,13 @@ export class Backoff {
   async wait(io: Io, error: ServerError, sent: number, longest = Infinity): Promise<void> {
     this.#attempts += 1;
     this.#since = this.mayPass && !(error instanceof Disconnected) ? undefined : this.#since ?? sent;
-    if (now() - (this.#since ?? Infinity) >= this.limit) {
+    const left = this.#since === undefined ? Infinity : this.#since + this.limit - now();
+    if (left <= 0) {
       const text = `no server answered for ${this.limit} ms; the last error: ${error.message}`;
       throw new Unavailable(text, { cause: error });
     }
     const pause = (0.5 + Math.random() / 2) * Math.min(1000, 20 * 2 ** Math.min(this.#attempts, 6));
-    await io.pause(Math.min(pause, longest));
+    await io.pause(Math.min(pause, longest, left));
   }
 }
 
@@ -242,7 +243,7 @@ export async function waitFor(
   for (;;) {
     const sent = now();
     const left = Math.max(0, deadline - sent);
-    const block = Math.min(2000, left);
+    const block = backoff.isAnswered ? Math.min(2000, left) : 0; // at first it is asked whether it has to wait
     const within = Math.min(left + LAST, block > 0 ? block + POLL + backoff.left : backoff.left);
     const words = block > 0 ? [...command, "BLOCK", onWire(block)] : command;
     const [reply] = await io.send(new Batch([words], key, { block, within, poll: [command] }));

@@ -134,10 +134,9 @@ export class Session {
     const firstLease = mayQueue ? Math.min(lease, engine.settings.queue) : lease;
     const request = new Request(target, owner, lease, firstLease, engine.channel, label);
     const deadline = now() + (timeout || Math.min(within, engine.settings.responseTimeout));
-    const state = await this.run(async (io) => {
-      await engine.listen(io, timeout);
-      return acquire(io, request, timeout, engine.settings, maxHold, deadline, inspect);
-    }, signal);
+    engine.listen();
+    const state = await this.run(
+      (io) => acquire(io, request, timeout, engine.settings, maxHold, deadline, inspect), signal);
     if (this.#isClosed) {
       void this.#inBackground((io) => release(io, state, engine.settings));
       throw closed();
