@@ -349,8 +349,8 @@ export class DLock {
     this.#session = new Session(client, settings);
   }
 
-  #lock(options: AcquireOptions | undefined, ...target: ConstructorParameters<typeof Target>): Lock {
-    return new Lock(this.#session, new Target(...target), options ?? {});
+  #lock(options: AcquireOptions = {}, ...target: ConstructorParameters<typeof Target>): Lock {
+    return new Lock(this.#session, new Target(...target), options);
   }
 
   /** One holder at a time (DLOCK). */

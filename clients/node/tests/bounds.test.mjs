@@ -59,7 +59,7 @@ function shown(state, ends) {
 
 function assertBounded(ends) {
   for (const { name, bound, took, kept } of ends) {
-    assert(took <= bound + OVER + kept, `${name}: ${took} ms of ${bound}, kept for ${kept} ms`);
+    assert(took <= bound + OVER + 2 * kept, `${name}: ${took} ms of ${bound}, kept for ${kept} ms`);
   }
 }
 
@@ -87,7 +87,7 @@ const STATES = {
 };
 
 for (const kind of KINDS) {
-  describe(kind, { concurrency: 2 }, () => {
+  describe(kind, () => { // one after the other: they measure times
     for (const [state, begun] of Object.entries(STATES)) {
       test(`${state}: Unavailable, in time`, async () => {
         const { begin, ...where } = await begun();

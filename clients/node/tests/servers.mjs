@@ -200,7 +200,7 @@ export class Proxy {
       if (isCut || isMute || this.isSilent) return;
       if (this.isHalf) {
         isMute = true;
-        data = data.subarray(0, 2);
+        data = data.subarray(0, 1);
       }
       if (this.delay) setTimeout(() => client.write(data), this.delay);
       else client.write(data);
