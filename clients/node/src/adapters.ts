@@ -44,6 +44,9 @@ async function openIoRedis(template: Redis, onEnd: OnEnd, node?: Address, signal
     stream()?.destroy();
   };
   signal?.addEventListener("abort", close, { once: true });
+  const unref = () => void stream()?.unref();
+  redis.once("connect", unref);
+  afterReads(unref); // while it connects, too
   await redis.connect().catch((error: unknown) => {
     close();
     throw failure ?? error;
@@ -68,7 +71,6 @@ async function openIoRedis(template: Redis, onEnd: OnEnd, node?: Address, signal
       redis.on("message", (_channel: string, message: string) => onMessage(message));
       return redis.subscribe(...channels);
     },
-    ref: (isNeeded) => void (isNeeded ? stream()?.ref() : stream()?.unref()),
     close,
   };
 }
@@ -110,6 +112,7 @@ async function openNodeRedis(
     if (isOpen) onEnd(error);
   });
   client.on("end", () => isOpen && onEnd(new Error("the connection ended")));
+  client.unref();
   await client.connect().catch((error: unknown) => {
     close();
     throw error;
@@ -121,7 +124,6 @@ async function openNodeRedis(
       return isUrgent ? atOnce(send) : send();
     },
     subscribe: (channels, onMessage) => client.subscribe(channels, onMessage),
-    ref: (isNeeded) => (isNeeded ? client.ref() : client.unref()),
     close,
   };
 }
@@ -179,7 +181,7 @@ export type Client = { connect(...args: never[]): unknown; duplicate(...args: ne
 /** The adapter of a client: one of ioredis or node-redis, or an adapter itself. */
 export function adapterOf(client: Client): Adapter {
   const has = (...methods: string[]) =>
-    methods.every((name) => typeof (client as unknown as Record<string, unknown>)[name] === "function");
+    methods.every((name) => typeof (client as unknown as Record<string, unknown> | null)?.[name] === "function");
   if (has("call", "nodes")) return ioRedisCluster(client as unknown as Cluster);
   if (has("call", "duplicate")) {
     return { connect: (onEnd, node, signal) => openIoRedis(client as unknown as Redis, onEnd, node, signal) };
@@ -189,6 +191,8 @@ export function adapterOf(client: Client): Adapter {
   if (has("sendCommand", "subscribe", "duplicate")) {
     return { connect: (onEnd, node, signal) => openNodeRedis(client as NodeRedis, onEnd, node, signal) };
   }
-  if (has("connect")) return client as Adapter;
-  throw new TypeError("the client must be one of ioredis or node-redis (no pool), or an adapter");
+  if (has("connect") && !has("sendCommand")) return client as Adapter;
+  const what = has("execute") ? "a pool" : has("sendCommand") ? "a legacy client or a pipeline" : String(client);
+  throw new TypeError("the client must be one of ioredis (Redis, Cluster) or of node-redis (createClient, " +
+    `createCluster), or an adapter, not ${what}`);
 }

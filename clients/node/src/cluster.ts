@@ -2,6 +2,7 @@
 
 import { Server, type Adapter, type Address, type Connection, type Limits, type Sender } from "./connections.js";
 import { Disconnected, ServerError } from "./errors.js";
+import type { Ending } from "./lifetime.js";
 import { Batch, log, type Reply } from "./requests.js";
 
 const SLOTS = 16384;
@@ -29,18 +30,20 @@ export class Cluster implements Sender {
 
   node(key: string): string { return this.#slots.get(slotOf(key)) ?? ""; }
 
-  async run(batch: Batch, signal?: AbortSignal): Promise<readonly Reply[]> {
+  isOpen(key: string): boolean { return this.#nodes.get(this.node(key))?.isOpen() ?? false; }
+
+  async run(batch: Batch, call?: Ending): Promise<readonly Reply[]> {
     if (this.node(batch.key) === "") await this.#refresh();
     const name = this.node(batch.key);
     if (name === "") return batch.toSend().map(() => new Disconnected(`no node has the slot of '${batch.key}'`));
-    const first = await this.#node(name).run(batch, signal);
-    const replies = await Promise.all(first.map((reply, index) => this.#follow(batch, index, reply, name, signal)));
+    const first = await this.#node(name).run(batch, call);
+    const replies = await Promise.all(first.map((reply, index) => this.#follow(batch, index, reply, name, call)));
     if (replies.some((reply) => reply instanceof Disconnected)) void this.#refresh(); // perhaps a replica took over
     return replies;
   }
 
   /** Follows the redirections of a command. */
-  async #follow(batch: Batch, index: number, reply: Reply, name: string, signal?: AbortSignal): Promise<Reply> {
+  async #follow(batch: Batch, index: number, reply: Reply, name: string, call?: Ending): Promise<Reply> {
     const command = batch.commands[index];
     for (let turn = 0; turn < MOST_REDIRECTIONS && command !== undefined; turn += 1) {
       if (!(reply instanceof ServerError) || !(reply.code === "MOVED" || reply.code === "ASK")) break;
@@ -51,9 +54,9 @@ export class Cluster implements Sender {
         this.#slots.set(slotOf(batch.key), name);
         void this.#refresh();
       }
-      const { key, block, isUrgent } = batch;
-      const again = new Batch(isAsk ? [["ASKING"], command] : [command], key, { block, isUrgent });
-      reply = (await this.#node(name).run(again, signal)).at(-1);
+      const { key, block, poll, isUrgent } = batch;
+      const again = new Batch(isAsk ? [["ASKING"], command] : [command], key, { block, poll, isUrgent });
+      reply = (await this.#node(name).run(again, call)).at(-1);
     }
     return reply;
   }

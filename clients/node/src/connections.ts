@@ -2,14 +2,15 @@
 
 import { afterReads } from "./clock.js";
 import { Disconnected, fromLibrary, ServerError } from "./errors.js";
-import { log, type Batch, type Command, type Reply } from "./requests.js";
+import { bounded, Ending } from "./lifetime.js";
+import { Batch, log, POLL, type Command, type Reply } from "./requests.js";
 
 export interface Address {
   readonly host: string;
   readonly port: number;
 }
 
-/** One connection that is open, and never opens again. */
+/** One connection that is open, and never opens again. It does not keep the process alive. */
 export interface Connection {
   /**
    * Sends commands in this order, and returns a promise of each reply. Error replies reject. `isUrgent`: they are
@@ -17,8 +18,6 @@ export interface Connection {
    */
   send(commands: readonly Command[], isUrgent?: boolean): Promise<unknown>[];
   subscribe(channels: string[], onMessage: (message: string) => void): Promise<unknown>;
-  /** Whether the connection keeps the process alive. */
-  ref(isNeeded: boolean): void;
   close(): void;
 }
 
@@ -44,11 +43,13 @@ export interface Limits {
 /** What sends batches: one server, or a cluster. */
 export interface Sender {
   /** Returns the replies; errors, also that none came, are among them. */
-  run(batch: Batch, signal?: AbortSignal): Promise<readonly Reply[]>;
+  run(batch: Batch, call?: Ending): Promise<readonly Reply[]>;
   /** Opens a connection that receives messages. */
   subscribe(channels: string[], onMessage: (text: string) => void, onEnd: () => void): Promise<Connection>;
   /** Names the node of a key. */
   node(key: string): string;
+  /** Whether there is a connection for this key. */
+  isOpen(key: string): boolean;
   close(): void;
 }
 
@@ -64,18 +65,13 @@ class Link {
   constructor(
     readonly connection: Connection, public limit: () => number,
     readonly onOver: (link: Link, isReplica: boolean) => void,
-  ) {
-    connection.ref(false);
-  }
+  ) {}
 
   run(batch: Batch): Promise<readonly Reply[]> {
     return new Promise((resolve, reject) => {
       if (this.isOver) return reject(new Disconnected("the connection ended"));
       this.#rejects.add(reject);
-      if (this.#rejects.size === 1) {
-        this.connection.ref(true);
-        this.#progressAt = performance.now();
-      }
+      if (this.#rejects.size === 1) this.#progressAt = performance.now();
       this.#watchIn(this.#progressAt + this.limit() - performance.now());
       const commands = batch.toSend();
       const replies = new Array<Reply>(commands.length);
@@ -94,7 +90,6 @@ class Link {
         this.#rejects.delete(reject);
         resolve(replies);
         if (isReplica) this.end(new Disconnected("the server is a replica"), true); // the next may lead to the primary
-        else if (this.#rejects.size === 0) this.connection.ref(false);
       };
       for (const [index, reply] of this.connection.send(commands, batch.isUrgent).entries()) {
         reply.then((value) => settle(index, value), (error: unknown) => settle(index, fromLibrary(error)));
@@ -142,8 +137,8 @@ class Link {
 /** With these a server refuses a connection for good. Any other error while it is opened is a failed connection. */
 const REFUSALS = new Set(["NOPERM", "NOAUTH", "WRONGPASS"]);
 
-/** Connections for calls that block are kept for the next of them, up to this number. */
-const MOST_SPARES = 4;
+/** So many calls block at a time, each on a connection of its own; so many of these are kept for the next ones. */
+const [MOST_BLOCKED, MOST_SPARES] = [16, 4];
 
 /** Sends batches over one connection, without waiting for the replies to those before. */
 export class Server implements Sender {
@@ -152,6 +147,9 @@ export class Server implements Sender {
   #isClosed = false;
   #queue: ((link: Link | Error) => void)[] = [];
   readonly #spares: Link[] = [];
+  #blocked = 0;
+  /** Calls that wait for one of those connections. */
+  readonly #blocking = new Set<() => void>();
   /** What ends the connections that are open, or being opened. */
   readonly #ends = new Set<() => void>();
 
@@ -160,12 +158,20 @@ export class Server implements Sender {
     readonly address?: Address,
   ) {}
 
-  async run(batch: Batch, signal?: AbortSignal): Promise<readonly Reply[]> {
+  async run(batch: Batch, call = new Ending()): Promise<readonly Reply[]> {
     try {
-      if (batch.block > 0) return await this.#alone(batch, signal);
+      if (batch.block > 0) {
+        if (await this.#mayBlock(call)) return await this.#alone(batch, call);
+        const { key, poll, fits, confirm, reqid } = batch;
+        batch = new Batch(poll, key, { fits, confirm, reqid });
+      }
+      if (call.isOver) throw new Disconnected("interrupted");
       if (this.#link !== undefined) return await this.#link.run(batch);
       return await new Promise((resolve, reject) => {
-        this.#queue.push((link) => (link instanceof Error ? reject(link) : resolve(link.run(batch))));
+        this.#queue.push((link) => {
+          if (link instanceof Link && !call.isOver) resolve(link.run(batch));
+          else reject(link instanceof Error ? link : new Disconnected("interrupted"));
+        });
         if (!this.#isOpening) void this.#open();
       });
     } catch (error) {
@@ -213,7 +219,6 @@ export class Server implements Sender {
       return {
         send: (commands, isUrgent) => connection.send(commands, isUrgent),
         subscribe: (channels, onMessage) => connection.subscribe(channels, onMessage),
-        ref: (isNeeded) => connection.ref(isNeeded),
         close: end,
       };
     } catch (error) {
@@ -223,27 +228,47 @@ export class Server implements Sender {
   }
 
   /** A batch that blocks has a connection of its own. */
-  async #alone(batch: Batch, signal: AbortSignal | undefined): Promise<readonly Reply[]> {
-    const spare = this.#spares.pop();
-    const link = spare?.isOver === false ? spare : await this.#connect();
-    link.limit = () => this.limits.longest + batch.block;
-    const abort = () => link.end(new Disconnected("interrupted"));
-    if (signal?.aborted) abort();
-    signal?.addEventListener("abort", abort, { once: true });
+  async #alone(batch: Batch, call: Ending): Promise<readonly Reply[]> {
+    let link: Link | undefined;
+    const interrupt = () => link?.end(new Disconnected("interrupted"));
+    const takeBack = call.onEnd(interrupt);
     try {
+      const spare = this.#spares.pop();
+      link = spare?.isOver === false ? spare : await this.#connect();
+      link.limit = () => this.limits.longest + batch.block;
+      if (call.isOver) interrupt();
       return await link.run(batch);
     } finally {
-      signal?.removeEventListener("abort", abort);
-      if (!link.isOver && this.#spares.length < MOST_SPARES && !this.#isClosed) this.#spares.push(link);
-      else link.end(new Disconnected("not needed"));
+      takeBack();
+      if (link?.isOver === false && this.#spares.length < MOST_SPARES && !this.#isClosed) this.#spares.push(link);
+      else link?.end(new Disconnected("not needed"));
+      this.#passOn();
     }
+  }
+
+  /** Waits for its turn to block, for `POLL` at most; false: the others go on blocking. */
+  async #mayBlock(call: Ending): Promise<boolean> {
+    if (this.#blocked < MOST_BLOCKED) return (this.#blocked += 1) > 0;
+    let take = () => {};
+    const turn = new Promise<void>((resolve) => this.#blocking.add((take = resolve)));
+    await bounded(turn, POLL, call, () => {}).catch(() => {});
+    const isMine = !this.#blocking.delete(take);
+    if (isMine && call.isOver) this.#passOn();
+    return isMine && !call.isOver;
+  }
+
+  /** Another call may block in place of one. */
+  #passOn(): void {
+    const [next] = this.#blocking;
+    if (next === undefined) this.#blocked -= 1;
+    else this.#blocking.delete(next);
+    next?.();
   }
 
   async subscribe(channels: string[], onMessage: (text: string) => void, onEnd: () => void): Promise<Connection> {
     const connection = await this.#openConnection(onEnd);
     try {
       await this.#inTime(connection.subscribe(channels, onMessage));
-      connection.ref(false);
       return connection;
     } catch (error) {
       connection.close();
@@ -256,7 +281,7 @@ export class Server implements Sender {
     return new Promise((resolve, reject) => {
       const limit = this.limits.usual();
       const late = () => afterReads(() => reject(new Disconnected(`no connection within ${limit} ms`)));
-      const timer = setTimeout(late, limit);
+      const timer = setTimeout(late, limit).unref();
       signal?.addEventListener("abort", () => {
         clearTimeout(timer);
         reject(new Disconnected("closed"));
@@ -269,6 +294,8 @@ export class Server implements Sender {
   }
 
   node(): string { return ""; }
+
+  isOpen(): boolean { return this.#link !== undefined; }
 
   close(): void {
     this.#isClosed = true;

@@ -6,23 +6,34 @@ export type LossReason =
 
 /** Base class of all errors of this package. */
 export class DLockError extends Error {
-  static { this.prototype.name = "DLockError"; } // here, so that bundlers do not change it
+  /** What it is, in a word that does not change. */
+  declare readonly code: string;
+  static { named(this, "DLockError", "CLOSED"); } // it is thrown for a closed `DLock` only
+}
+
+export function closed(): DLockError {
+  return new DLockError("the DLock is closed");
+}
+
+/** Names a class of errors here, so that bundlers do not change it. */
+function named(kind: { readonly prototype: DLockError }, name: string, code: string): void {
+  Object.assign(kind.prototype, { name, code });
 }
 
 /**
  * The lock was not granted within the timeout. Nothing is held, and no place in a queue is left. If the last attempt
  * ended with an error, that is the `cause`.
  */
-export class NotAcquired extends DLockError { static { this.prototype.name = "NotAcquired"; } }
+export class NotAcquired extends DLockError { static { named(this, "NotAcquired", "NOT_ACQUIRED"); } }
 
 /** Waiting would close a cycle of owners that wait for each other. Release what you hold, and begin again. */
-export class Deadlock extends DLockError { static { this.prototype.name = "Deadlock"; } }
+export class Deadlock extends DLockError { static { named(this, "Deadlock", "DEADLOCK"); } }
 
 /** Another request of the same owner took over the place in the queue: two tasks share one owner. */
-export class Replaced extends DLockError { static { this.prototype.name = "Replaced"; } }
+export class Replaced extends DLockError { static { named(this, "Replaced", "REPLACED"); } }
 
-/** No server answered for `retryFor` milliseconds. */
-export class Unavailable extends DLockError { static { this.prototype.name = "Unavailable"; } }
+/** No server answered in time, or for `retryFor` milliseconds. The `cause` is the last failure. */
+export class Unavailable extends DLockError { static { named(this, "Unavailable", "UNAVAILABLE"); } }
 
 /**
  * The hold ended before it was released, so another client may have held the lock meanwhile.
@@ -33,7 +44,9 @@ export class Unavailable extends DLockError { static { this.prototype.name = "Un
  * `max-hold` and `closed` (the `DLock` was closed).
  */
 export class LockLost extends DLockError {
-  static { this.prototype.name = "LockLost"; }
+  static { named(this, "LockLost", "LOCK_LOST"); }
+  /** What the work returned, if `using` or `runOnce` ran it. */
+  result: unknown = undefined;
 
   constructor(readonly keys: readonly string[], readonly reason: LossReason, options?: ErrorOptions) {
     super(`lost ${names(keys)}: ${reason}`, options);
@@ -42,16 +55,16 @@ export class LockLost extends DLockError {
 
 /** No reply says whether the hold stood until its release: the work counts only if its fencing token says so. */
 export class ReleaseUnknown extends DLockError {
-  static { this.prototype.name = "ReleaseUnknown"; }
-  /** What the work returned, if `using` ran it. */
+  static { named(this, "ReleaseUnknown", "RELEASE_UNKNOWN"); }
+  /** What the work returned, if `using` or `runOnce` ran it. */
   result: unknown = undefined;
 }
 
 /** The server refused the request. `code` is the first word of its error. */
 export class Refused extends DLockError {
-  static { this.prototype.name = "Refused"; }
+  static { named(this, "Refused", "ERR"); }
 
-  constructor(readonly code: string, text: string) {
+  constructor(override readonly code: string, text: string) {
     super(`${code} ${text}`);
   }
 }
@@ -63,9 +76,12 @@ export class ServerError extends Error {
   }
 }
 
-/** In place of a reply that did not come: the outcome of the request is not known. It passes, as most errors do. */
+/**
+ * In place of a reply that did not come: the outcome of the request is not known. It passes, as most errors do.
+ * `isLate`: the caller's time was over first, and the connection may be well.
+ */
 export class Disconnected extends ServerError {
-  constructor(text: string) {
+  constructor(text: string, readonly isLate = false) {
     super("", text);
   }
 }

@@ -20,7 +20,12 @@ export class HoldState {
   renewAt = 0;
   /** When `maxHold` ends it. */
   readonly deadline: number;
-  readonly onLoss: (() => void)[] = [];
+  /** Whether it keeps the process alive while someone listens for its loss: that of an election does. */
+  isLeadership = false;
+  /** What it was acquired by, and what releases it at its end. */
+  session: object | undefined;
+  /** Where it was acquired, if NODE_DEBUG asks for it. */
+  place: string | undefined;
   /** Why the server will not renew it, by a message. */
   hint: LossReason = "refused";
   /** No message came about the grant. */
@@ -30,6 +35,7 @@ export class HoldState {
   /** The code of the error with which its renewals fail. */
   failure: string | undefined;
   #reason: LossReason | undefined;
+  #controller: AbortController | undefined;
 
   /** `sent`: when the request was; if a message tells of the grant, its first copy. */
   constructor(readonly request: Request, readonly grants: readonly Grant[], sent: number, maxHold: number) {
@@ -54,7 +60,20 @@ export class HoldState {
   lose(reason: LossReason): void {
     if (this.#reason !== undefined || this.isReleased) return;
     this.#reason = reason;
-    for (const tell of this.onLoss) tell();
+    this.#controller?.abort(new LockLost(this.keys, reason));
+  }
+
+  /** Whether the user has its signal, and so may learn of its loss without the `Hold`. */
+  get hasSignal(): boolean { return this.#controller !== undefined; }
+
+  /** Aborted when the hold is lost. */
+  get signal(): AbortSignal {
+    if (this.#controller === undefined) {
+      const reason = this.reason();
+      this.#controller = new AbortController();
+      if (reason !== undefined) this.#controller.abort(new LockLost(this.keys, reason));
+    }
+    return this.#controller.signal;
   }
 
   /** Why the hold was lost at this time; undefined while it is certain. No I/O. A loss that was told stays told. */
@@ -136,7 +155,10 @@ export class Registry {
     this.#holds.set(hold.request.reqid, hold);
   }
 
-  remove(hold: HoldState): void { this.#holds.delete(hold.request.reqid); }
+  /** Whether the hold was there. */
+  remove(hold: HoldState): boolean { return this.#holds.delete(hold.request.reqid); }
+
+  all(): HoldState[] { return [...this.#holds.values()]; }
 
   /**
    * Renewals that are due, or soon will be, and when to look again. One round serves 1,000 holds of a node. Drops holds
@@ -181,14 +203,12 @@ export class Registry {
     for (const hold of this.#holds.values()) hold.renewAt = 0;
   }
 
-  /** Loses all holds. Returns their releases. */
-  close(node: (key: string) => string): Batch[] {
-    const all = [...this.#holds.values()];
-    this.#holds.clear();
-    for (const hold of all) hold.lose("closed");
-    return roundsOf(all, node).map((holds) => {
-      const releases = holds.map(({ request, grants: [grant] }) => request.release(grant));
-      return new Batch(releases, holds[0]?.request.target.key ?? "");
+  /** Takes these holds out. Returns their releases. */
+  releases(holds: readonly HoldState[], node: (key: string) => string): Batch[] {
+    for (const hold of holds) this.remove(hold);
+    return roundsOf(holds, node).map((round) => {
+      const releases = round.map(({ request, grants: [grant] }) => request.release(grant));
+      return new Batch(releases, round[0]?.request.target.key ?? "");
     });
   }
 

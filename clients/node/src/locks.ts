@@ -1,13 +1,15 @@
 /** Locks, holds, and what is made of them. */
 
+import { types } from "node:util";
+
+import type { Client } from "./adapters.js";
 import { CLOCK_INTERVAL, now } from "./clock.js";
-import { adapterOf, type Client } from "./adapters.js";
-import type { Adapter } from "./connections.js";
-import { Engine, type AcquireOptions, type Settings } from "./engine.js";
-import { LockLost, NotAcquired, ReleaseUnknown, ServerError, Unavailable } from "./errors.js";
+import { LockLost, NotAcquired, Refused, ReleaseUnknown, ServerError, Unavailable } from "./errors.js";
 import { HoldState } from "./holds.js";
+import { keepAlive } from "./lifetime.js";
 import { ask, Backoff, waitFor, type Io } from "./programs.js";
 import { fields, newId, Target, type Command, type Reply } from "./requests.js";
+import { Session, type AcquireOptions, type Settings } from "./session.js";
 
 const asyncDispose: typeof Symbol.asyncDispose =
   Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose") as typeof Symbol.asyncDispose;
@@ -16,17 +18,23 @@ const asyncDispose: typeof Symbol.asyncDispose =
 export type Work<T, Token extends number | string = number> =
   (signal: AbortSignal, hold: Hold<Token>) => T | Promise<T>;
 
-/** A hold of a lock, which is renewed until it is released. */
+/** Holds that were collected without a release. */
+const collected = new FinalizationRegistry<[Session, HoldState]>(([session, state]) => session.drop(state));
+
+/**
+ * A hold of a lock, which is renewed until it is released. One that is dropped is released when it is collected, with a
+ * warning, unless its `signal` was read.
+ */
 export class Hold<Token extends number | string = number> {
   readonly #state: HoldState;
-  readonly #engine: Engine;
-  #controller: AbortController | undefined;
+  readonly #session: Session;
   #released: Promise<void> | undefined;
 
   /** @internal */
-  constructor(engine: Engine, state: HoldState) {
-    this.#engine = engine;
+  constructor(session: Session, state: HoldState) {
+    this.#session = session;
     this.#state = state;
+    collected.register(this, [session, state], this);
   }
 
   /** The key; of several, the first. */
@@ -45,27 +53,21 @@ export class Hold<Token extends number | string = number> {
 
   get owner(): string { return this.#state.request.owner; }
 
-  /** Aborted when the hold is lost; its reason is the `LockLost`. A release does not abort it. */
-  get signal(): AbortSignal {
-    if (this.#controller === undefined) {
-      const controller = (this.#controller = new AbortController());
-      const state = this.#state;
-      const abort = () => controller.abort(new LockLost(state.keys, state.reason() ?? "expired"));
-      if (state.reason() === undefined) state.onLoss.push(abort);
-      else abort();
-    }
-    return this.#controller.signal;
-  }
+  /**
+   * Aborted when the hold is lost; its reason is the `LockLost`. A release does not abort it. Who reads it has to release
+   * the hold, or to limit it by `maxHold`: it is renewed also when nothing refers to it any more.
+   */
+  get signal(): AbortSignal { return this.#state.signal; }
 
   /** Whether the hold is lost. Looks at the clock, and waits for nothing. */
   get isLost(): boolean {
-    this.#engine.renewDue();
+    this.#session.engine.renewDue();
     return this.#state.reason() !== undefined;
   }
 
   /** Throws LockLost if the hold is lost. Waits for nothing: call it before each step of the work. */
   check(): void {
-    this.#engine.renewDue();
+    this.#session.engine.renewDue();
     this.#state.check();
   }
 
@@ -77,7 +79,8 @@ export class Hold<Token extends number | string = number> {
    * not known. Neither is retried: a second call has the same outcome. `done`: waiters of `runOnce` need not run.
    */
   release({ done = false }: { done?: boolean } = {}): Promise<void> {
-    return (this.#released ??= this.#engine.release(this.#state, done));
+    collected.unregister(this);
+    return (this.#released ??= this.#session.release(this.#state, done));
   }
 
   /** The end of `await using`: as release(), unless the block released the hold, and learned the outcome. */
@@ -88,12 +91,10 @@ export class Hold<Token extends number | string = number> {
   /** @internal Runs work, and releases. */
   async run<T>(work: Work<T, Token>, done = false): Promise<T> {
     const { signal } = this;
-    const alive = setInterval(() => {}, 2 ** 30); // the process does not end while the work waits for its signal only
     let result: T;
     try {
-      result = await Promise.resolve(work(signal, this)).finally(() => clearInterval(alive));
+      result = await keepAlive((async () => work(signal, this))());
     } catch (error) {
-      clearInterval(alive); // a work that throws at once
       const lost = await this[asyncDispose]().catch((error: unknown) => error);
       // A library that was given the signal may reject with an error of its own.
       const isAbort = error instanceof Error && error.name === "AbortError";
@@ -102,30 +103,48 @@ export class Hold<Token extends number | string = number> {
     try {
       await (this.#released === undefined ? this.release({ done }) : undefined);
     } catch (error) {
-      if (error instanceof ReleaseUnknown) error.result = result;
+      if (error instanceof ReleaseUnknown || error instanceof LockLost) error.result = result;
       throw error;
     }
     return result;
   }
+
+  /** @internal While someone listens for its loss, it keeps the process alive. */
+  asLeadership(): this {
+    this.#state.isLeadership = true;
+    return this;
+  }
 }
 
-/** `ran`: whether this call ran the work; then `value` is its result. */
-export type Once<T> = { readonly ran: true; readonly value: T } | { readonly ran: false; readonly value: undefined };
+/** `ran`: whether this call ran the work. `value`: what the work returned, if it ran in this process. */
+export type Once<T> =
+  { readonly ran: true; readonly value: T } | { readonly ran: false; readonly value: T | undefined };
+
+/** One call of `runOnce`, and what the others in this process learn from it. */
+interface Run {
+  /** What is known of the server. */
+  readonly backoff: Backoff;
+  /** The end of the run: what the others return or throw. Undefined: it ended before the work, so another call tries. */
+  end: Promise<(() => Once<unknown>) | undefined>;
+}
 
 /** What can be acquired. One object serves any number of tasks at the same time. */
 export class Lock<Token extends number | string = number> {
   /** @internal */
   constructor(
-    /** @internal */ readonly engine: Engine,
+    /** @internal */ readonly session: Session,
     /** @internal */ readonly target: Target,
     /** @internal */ readonly options: AcquireOptions,
+    /** @internal */ readonly inspect?: (info: Map<string, Reply>) => void,
   ) {
-    engine.check(options);
+    session.check(options);
   }
 
-  /** Waits for the lock. Throws NotAcquired when the timeout is over. */
-  async acquire(options?: AcquireOptions): Promise<Hold<Token>> {
-    return new Hold(this.engine, await this.engine.acquire(this.target, { ...this.options, ...options }));
+  /** Waits for the lock. Throws NotAcquired when the timeout is over, and Unavailable if no server is there. */
+  async acquire(options: AcquireOptions = {}): Promise<Hold<Token>> {
+    this.session.check(options);
+    const all = { ...this.options, ...options };
+    return new Hold(this.session, await this.session.acquire(this.target, all, undefined, this.inspect));
   }
 
   /** Acquires the lock if it is free; else undefined, without waiting for it. */
@@ -142,45 +161,85 @@ export class Lock<Token extends number | string = number> {
   async using<T>(work: Work<T, Token>): Promise<T>;
   async using<T>(options: AcquireOptions, work: Work<T, Token>): Promise<T>;
   async using<T>(options: AcquireOptions | Work<T, Token>, work?: Work<T, Token>): Promise<T> {
-    if (typeof options === "function") return (await this.acquire()).run(options);
-    if (typeof work !== "function") throw new TypeError("using needs a function");
+    if (typeof options === "function") return this.using({}, options);
+    requireWork(work);
     return (await this.acquire(options)).run(work);
   }
 
   /**
-   * Runs `work` in one of the tasks that ask for it at the same time; the others wait for its end.
+   * Runs `work` in one of the tasks that ask for it at the same time; the others wait for its end. Those in this process
+   * get its value, or throw its error.
    *
-   * A run counts if `work` returns and the hold lasted until then. If it does not, one of the others runs. At least
+   * A run counts if `work` returns and the hold lasted until then. If it does not, one in another process runs. At least
    * once, not exactly once: look into the cache again inside `work`.
    */
   async runOnce<T>(work: Work<T, Token>): Promise<Once<T>> {
-    const { family, form, key } = this.target;
+    requireWork(work);
+    const { session, target: { family, form, key }, options: { timeout = Infinity, signal } } = this;
     if (form !== "one" || !(family === "DLOCK" || family === "DFAIR")) {
       throw new TypeError("runOnce needs lock() or fairLock()");
     }
-    const deadline = now() + (this.options.timeout ?? Infinity);
-    const backoff = new Backoff(this.engine.settings.retryFor, true);
+    const runs = session.engine.runs as Map<string, Run>;
+    const name = `${family} ${key}`;
+    const deadline = now() + timeout;
+    for (let other = runs.get(name); other !== undefined; other = runs.get(name)) {
+      const { end, backoff } = other;
+      const outcome = await session.run(async (io) => (await io.until(end.then((it) => [it]), deadline - now())), signal);
+      if (outcome === undefined) throw backoff.over(`'${key}': the run of another did not end in ${timeout} ms`);
+      if (outcome[0] !== undefined) return outcome[0]() as Once<T>;
+      if (now() >= deadline) throw backoff.over(`'${key}' was not granted in ${timeout} ms`);
+    }
+    const run: Run = { backoff: new Backoff(session.engine.settings.retryFor, true), end: Promise.resolve(undefined) };
+    let hasBegun = false;
+    const running = this.#runFirst((signal, hold) => {
+      hasBegun = true;
+      return work(signal, hold);
+    }, run.backoff, deadline);
+    const fails = (error: unknown) => hasBegun ? () => { throw error; } : undefined;
+    run.end = running.then(({ value }) => () => ({ ran: false, value }) as Once<unknown>, fails)
+      .finally(() => runs.delete(name));
+    runs.set(name, run);
+    return running;
+  }
+
+  /** The same for the first caller in this process. */
+  async #runFirst<T>(work: Work<T, Token>, backoff: Backoff, deadline: number): Promise<Once<T>> {
+    const { session, target: { family, key } } = this;
+    let wasRefused = false; // then few requests are sent
     for (;;) {
       const sent = now();
-      const trying = this.engine.acquire(this.target, { ...this.options, timeout: 0 }, deadline - sent);
+      let token = 0;
+      const inspect = (info: Map<string, Reply>) => void (token = Number(info.get("token") ?? 0));
+      const options = { ...this.options, timeout: 0 };
+      const trying = session.acquire(this.target, options, deadline - sent, wasRefused ? undefined : inspect);
       const attempt = await trying.catch((error: unknown) => error);
       if (attempt instanceof HoldState) {
-        return { ran: true, value: await new Hold<Token>(this.engine, attempt).run(work, true) };
+        backoff.saw(null);
+        return { ran: true, value: await new Hold<Token>(session, attempt).run(work, true) };
       }
       if (!(attempt instanceof NotAcquired || attempt instanceof Unavailable)) throw attempt;
       const { cause } = attempt;
+      wasRefused = cause !== undefined;
+      backoff.saw(cause ?? null);
       const waiting = async (io: Io) => {
         const left = Math.max(0, deadline - now());
         if (cause instanceof ServerError && left === 0) throw attempt;
         if (cause instanceof ServerError) return void await backoff.wait(io, cause, sent, left);
-        const end = await waitFor(io, [`${family}.AWAIT`, key, "REASON"], key, left, this.engine.settings);
-        if (end === null) throw new NotAcquired(`'${key}': another run did not end in time`);
-        if (String(end) !== "free") backoff.answered();
-        else await backoff.wait(io, new ServerError("", "another is next"), sent, left);
+        const command = [`${family}.AWAIT`, key, ...(token > 0 ? ["TOKEN", token] : []), "REASON"];
+        const end = await waitFor(io, command, key, left, session.engine.settings, backoff);
+        if (end === null) throw new NotAcquired(`'${key}': the run of another did not end in time`);
+        if (String(end) === "free") await backoff.wait(io, new ServerError("", "another is next"), sent, left);
         return String(end) === "done";
       };
-      if (await this.engine.run<boolean | void>(waiting, this.options.signal)) return { ran: false, value: undefined };
+      if (await session.run<boolean | void>(waiting, this.options.signal)) return { ran: false, value: undefined };
     }
+  }
+}
+
+function requireWork(work: unknown): asserts work {
+  if (typeof work !== "function") throw new TypeError(`the work must be a function, not ${String(work)}`);
+  if (types.isGeneratorFunction(work)) {
+    throw new TypeError("the work must not be a generator: it would run without the lock");
   }
 }
 
@@ -190,10 +249,10 @@ export type WaitOptions = Pick<AcquireOptions, "timeout" | "signal">;
 /** A latch: opens, once, after a number of steps. */
 export class Latch {
   /** @internal */
-  constructor(/** @internal */ readonly engine: Engine, readonly key: string) {}
+  constructor(/** @internal */ readonly session: Session, readonly key: string) {}
 
   #ask(...command: Command): Promise<Reply> {
-    return this.engine.run((io) => ask(io, command, this.key, this.engine.settings.retryFor));
+    return this.session.run((io) => ask(io, command, this.key, this.session.engine.settings.retryFor));
   }
 
   /** Closes the latch for `count` steps; false if one is closed already, which does not change. */
@@ -212,10 +271,11 @@ export class Latch {
   }
 
   /** Waits until the latch is open; false: the timeout is over. Throws Refused (BROKEN) if it was deleted. */
-  async wait({ timeout = Infinity, signal }: WaitOptions = {}): Promise<boolean> {
+  async wait(options: WaitOptions = {}): Promise<boolean> {
+    const { timeout, signal } = this.session.check(options);
+    const { settings } = this.session.engine;
     const command = ["DLATCH.AWAIT", this.key];
-    const reply = this.engine.run((io) => waitFor(io, command, this.key, timeout, this.engine.settings), signal);
-    return (await reply) !== null;
+    return (await this.session.run((io) => waitFor(io, command, this.key, timeout, settings), signal)) !== null;
   }
 }
 
@@ -230,27 +290,32 @@ export class Election {
   /** @internal */
   constructor(/** @internal */ readonly lock: Lock) {}
 
-  /** Waits until this candidate leads. The hold is the leadership: release it to resign. */
-  campaign(options?: Omit<AcquireOptions, "label">): Promise<Hold> { return this.lock.acquire(options); }
+  /**
+   * Waits until this candidate leads; a `signal` ends that. The hold is the leadership: release it to resign. While someone
+   * listens to its signal, it keeps the process alive.
+   */
+  async campaign(options?: Omit<AcquireOptions, "label">): Promise<Hold> {
+    return (await this.lock.acquire(options)).asLeadership();
+  }
 
   /** Who leads now; the answer may be outdated when you read it. */
-  leader(): Promise<Leader | undefined> { return this.lock.engine.run((io) => this.#leader(io)); }
+  leader(): Promise<Leader | undefined> { return this.lock.session.run((io) => this.#leader(io)); }
 
   async #leader(io: Io): Promise<Leader | undefined> {
     const { key } = this.lock.target;
-    const info = fields(await ask(io, ["DLOCK.INFO", key], key, this.lock.engine.settings.retryFor));
+    const info = fields(await ask(io, ["DLOCK.INFO", key], key, this.lock.session.engine.settings.retryFor));
     if (Number(info.get("holds") ?? 0) === 0) return undefined;
     return { value: String(info.get("label") ?? ""), token: Number(info.get("token")) };
   }
 
   /** One leader after the other, from the present one on. */
   async *observe({ signal }: Pick<WaitOptions, "signal"> = {}): AsyncGenerator<Leader, void, void> {
-    const { engine, target: { key } } = this.lock;
+    const { session, target: { key } } = this.lock;
     let last = 0;
     for (;;) {
-      const found = await engine.run(async (io) => {
+      const found = await session.run(async (io) => {
         const command = ["DLOCK.AWAIT", key, "TOKEN", last];
-        if (last > 0) await waitFor(io, command, key, Infinity, engine.settings);
+        if (last > 0) await waitFor(io, command, key, Infinity, session.engine.settings);
         for (;;) {
           const found = await this.#leader(io);
           if (found !== undefined && found.token > last) return found;
@@ -265,10 +330,10 @@ export class Election {
 
 /** Options of semaphores. */
 export interface SemaphoreOptions extends AcquireOptions {
-  /** The permits of the semaphore, if it has to be created. */
-  limit?: number;
+  /** The permits of the semaphore, which is created with them. Default: those of the semaphore, which exists. */
+  limit?: number | undefined;
   /** How many permits to acquire. Default: 1. */
-  count?: number;
+  count?: number | undefined;
 }
 
 /**
@@ -278,16 +343,14 @@ export interface SemaphoreOptions extends AcquireOptions {
  * adapter (`fromSentinel`). It tells how to connect; commands and messages use two connections of their own.
  */
 export class DLock {
-  readonly #engine: Engine;
+  readonly #session: Session;
 
   constructor(client: Client, settings: Settings = {}) {
-    this.#engine = new Engine(adapterOf(client) satisfies Adapter, settings);
+    this.#session = new Session(client, settings);
   }
 
-  #lock<T extends number | string = number>(
-    options: AcquireOptions | undefined, ...target: ConstructorParameters<typeof Target>
-  ): Lock<T> {
-    return new Lock<T>(this.#engine, new Target(...target), options ?? {});
+  #lock(options: AcquireOptions = {}, ...target: ConstructorParameters<typeof Target>): Lock {
+    return new Lock(this.#session, new Target(...target), options);
   }
 
   /** One holder at a time (DLOCK). */
@@ -302,10 +365,25 @@ export class DLock {
   /** The exclusive mode of a read-write lock (DRW). */
   writeLock(key: string, options?: AcquireOptions): Lock { return this.#lock(options, "DRW", [key], "one", ["WRITE"]); }
 
-  /** `count` permits of a semaphore (DSEM). The token of a hold is its permit id, no fencing token. */
+  /**
+   * `count` permits of a semaphore (DSEM). The token of a hold is its permit id, no fencing token. The acquire throws
+   * Refused if the semaphore has another limit, or if it does not exist and there is no limit.
+   */
   semaphore(key: string, { limit, count = 1, ...options }: SemaphoreOptions = {}): Lock<string> {
+    for (const [name, value] of Object.entries({ limit: limit ?? 1, count })) {
+      if (!Number.isInteger(value) || value < 1) throw new RangeError(`${name} must be a number of permits, not ${value}`);
+    }
     const words = limit === undefined ? ["COUNT", count] : ["COUNT", count, "LIMIT", limit];
-    return this.#lock<string>(options, "DSEM", [key], "one", [], words);
+    const inspect = (info: Map<string, Reply>) => {
+      const capacity = Number(info.get("capacity") ?? 0);
+      if (capacity === 0 && limit === undefined) {
+        throw new Refused("ERR", `the semaphore '${key}' does not exist: pass a limit to create it`);
+      }
+      if (capacity > 0 && limit !== undefined && capacity !== limit) {
+        throw new Refused("ERR", `the semaphore '${key}' has ${capacity} permits, not the limit of ${limit}`);
+      }
+    };
+    return new Lock<string>(this.#session, new Target("DSEM", [key], "one", [], words), options, inspect);
   }
 
   /** All of several locks, or none. In a cluster they share a slot. */
@@ -331,7 +409,7 @@ export class DLock {
 
   /** A count-down latch (DLATCH). */
   latch(key: string): Latch {
-    return new Latch(this.#engine, new Target("DLOCK", [key]).key);
+    return new Latch(this.#session, new Target("DLOCK", [key]).key);
   }
 
   /** One leader at a time, whose `value` all can read. */
@@ -340,7 +418,7 @@ export class DLock {
   }
 
   /** Releases all holds, and ends its connections. The client stays as it is. */
-  close(): Promise<void> { return this.#engine.close(); }
+  close(): Promise<void> { return this.#session.close(); }
 
   [asyncDispose](): Promise<void> { return this.close(); }
 }

@@ -196,10 +196,15 @@ export class Replicas {
   }
 }
 
+/** How long a call that blocks waits for a connection, before it asks without one. */
+export const POLL = 1000;
+
 /** Commands for one server, which are sent together, in order. */
 export class Batch {
   /** The server may take this much longer to answer. */
   readonly block: number = 0;
+  /** What is sent in place of a call that blocks while there is no connection for it: the same without BLOCK. */
+  readonly poll: readonly Command[] = [];
   /** For how long the caller waits for the replies. */
   readonly within: number = Infinity;
   /** What waits for replicas: the last replies are those to these. */
@@ -214,7 +219,7 @@ export class Batch {
   /** `key` tells the node of a cluster. */
   constructor(
     readonly commands: readonly Command[], readonly key: string,
-    options: Partial<Pick<Batch, "block" | "within" | "confirm" | "fits" | "reqid" | "isUrgent">> = {},
+    options: Partial<Pick<Batch, "block" | "poll" | "within" | "confirm" | "fits" | "reqid" | "isUrgent">> = {},
   ) {
     Object.assign(this, options);
   }

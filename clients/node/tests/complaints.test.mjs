@@ -101,10 +101,10 @@ for (const kind of KINDS) {
 }
 
 test("the end of maxHold has its reason, also if the message of the server comes before the timer", async () => {
-  const { HoldState, Registry, RenewalBatch } = await import("../dist/esm/holds.js");
-  const { Replicas, Request, Target } = await import("../dist/esm/requests.js");
-  const { ServerError } = await import("../dist/esm/errors.js");
-  const { now } = await import("../dist/esm/clock.js");
+  const { HoldState, Registry, RenewalBatch } = await import("../dist/cjs/holds.js");
+  const { Replicas, Request, Target } = await import("../dist/cjs/requests.js");
+  const { ServerError } = await import("../dist/cjs/errors.js");
+  const { now } = await import("../dist/cjs/clock.js");
   const heard = (maxHold, event) => {
     const request = new Request(new Target("DLOCK", ["k"]), "o", 100, 100, "channel", undefined, "r");
     const [holds, hold] = [new Registry(), new HoldState(request, [{ key: "k", token: 7 }], now(), maxHold)];

@@ -156,6 +156,7 @@ export class Proxy {
   holdBack = ""; // a request that contains this does not go through: its connection ends
   muteAt = ""; // a connection whose replies contain this stays open, and brings no more of them
   isSilent = false; // nothing passes, and connections stay open
+  isHalf = false; // of the next reply on each connection only the beginning passes, and nothing later
   cuts = 0;
   #pairs = new Set();
 
@@ -197,6 +198,10 @@ export class Proxy {
     server.on("data", (data) => {
       isMute ||= Boolean(this.muteAt) && data.toString("latin1").includes(this.muteAt);
       if (isCut || isMute || this.isSilent) return;
+      if (this.isHalf) {
+        isMute = true;
+        data = data.subarray(0, 1);
+      }
       if (this.delay) setTimeout(() => client.write(data), this.delay);
       else client.write(data);
     });

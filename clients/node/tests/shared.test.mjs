@@ -109,12 +109,13 @@ for (const kind of KINDS) {
       let runs = 0;
       const once = async (who) => (await who.lock(`${key}o`, { timeout: 9000 }).runOnce(async () => {
         runs += 1;
-        await until(async () => (await server_.shown(`${key}o`, "observers")) === 2);
+        await until(async () => (await server_.shown(`${key}o`, "observers")) === 1);
         return "value";
       }));
-      const results = await Promise.all([once(locks), once(other), once(locks)]);
+      const results = await Promise.all([once(locks), once(locks), once(other)]);
       assert.equal(runs, 1);
-      assert.deepEqual(results.filter((result) => result.ran), [{ ran: true, value: "value" }]);
+      assert.equal(results.filter((result) => result.ran).length, 1);
+      assert.equal(results.filter((result) => result.value === "value").length, results[2].ran ? 1 : 2); // a process
       await assert.rejects(locks.readLock(key).runOnce(() => {}), TypeError);
     });
 

@@ -1,0 +1,83 @@
+/** What ends calls, and what keeps the process alive: connections and timers do not, calls that someone awaits do. */
+
+import { afterReads } from "./clock.js";
+
+/** Node fires longer timers at once. */
+export const LONGEST_TIMER = 2 ** 31 - 1;
+
+/** Something that ends once: a call, or a signal. */
+export class Ending {
+  isOver = false;
+  reason: unknown;
+  readonly #tells = new Set<() => void>();
+
+  get isWatched(): boolean { return this.#tells.size > 0; }
+
+  /** Calls back at the end; at once if that was before. Returns what takes it back. */
+  onEnd(tell: () => void): () => void {
+    if (this.isOver) tell();
+    else this.#tells.add(tell);
+    return () => void this.#tells.delete(tell);
+  }
+
+  readonly end = (reason?: unknown): void => {
+    if (this.isOver) return;
+    this.isOver = true;
+    this.reason = reason;
+    for (const tell of this.#tells) tell();
+    this.#tells.clear();
+  };
+}
+
+/** Signals have one listener each, however many calls wait: Node warns of more than ten. */
+const signals = new WeakMap<AbortSignal, Ending>();
+
+/** Calls back when the signal is aborted; at once if it was before. Returns what takes it back. */
+export function onAbort(signal: AbortSignal | undefined, tell: () => void): () => void {
+  if (signal === undefined) return () => {};
+  let ending = signals.get(signal);
+  if (ending === undefined) {
+    signals.set(signal, (ending = new Ending()));
+    if (signal.aborted) ending.end();
+    else signal.addEventListener("abort", ending.end, { once: true });
+  }
+  const { end } = ending;
+  const takeBack = ending.onEnd(tell);
+  return () => {
+    takeBack();
+    if (signals.get(signal)?.isWatched !== false) return;
+    signal.removeEventListener("abort", end);
+    signals.delete(signal);
+  };
+}
+
+/** The outcome of a promise, or that of `late` after this time. Rejects when the call ends. */
+export function bounded<T>(promise: Promise<T>, ms: number, call: Ending, late: () => T): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const stop = () => afterReads(() => resolve(late())); // what has arrived is read first
+    const timer = ms <= LONGEST_TIMER ? setTimeout(stop, ms).unref() : undefined;
+    const takeBack = call.onEnd(() => reject(call.reason));
+    promise.then(resolve, reject).finally(() => {
+      clearTimeout(timer);
+      takeBack();
+    });
+  });
+}
+
+let awaited = 0;
+let alive: NodeJS.Timeout | undefined;
+
+/** Keeps the process alive until the promise has an outcome, which it returns. */
+export async function keepAlive<T>(promise: Promise<T>): Promise<T> {
+  awaited += 1;
+  alive ??= setInterval(() => {}, LONGEST_TIMER);
+  try {
+    return await promise;
+  } finally {
+    awaited -= 1;
+    if (awaited === 0) {
+      clearInterval(alive);
+      alive = undefined;
+    }
+  }
+}
