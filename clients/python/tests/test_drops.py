@@ -121,7 +121,7 @@ def nothing_is_left(server, locks, prefix, lease) -> None:
     for key in keys:
         until(lambda key=key: server.waiters(key.decode()) == 0, lease + 2)
     until(lambda: not server.client.keys(f"{prefix}*"), lease + 2)
-    assert not engine.registry.all() and not engine.waiters and not engine.registry.open
+    until(lambda: not engine.registry.all() and not engine.waiters and not engine.registry.open, lease + 2)
 
 
 def interrupt_threads(server, prefix, count, seed=1) -> None:
@@ -153,7 +153,8 @@ def interrupt_threads(server, prefix, count, seed=1) -> None:
     try:
         for number in range(count):
             try:
-                signal.setitimer(signal.ITIMER_REAL, draw.uniform(0.00001, 0.004))
+                # Again, because Python drops what is raised in a finalizer.
+                signal.setitimer(signal.ITIMER_REAL, draw.uniform(0.00001, 0.004), 0.05)
                 while True:
                     try:
                         work(number)
@@ -219,10 +220,6 @@ async def cancel_tasks(server, prefix, count, seed=1) -> None:
     await client.aclose()
     until(lambda: server.connections() <= before)
     assert len(asyncio.all_tasks()) == 1
-
-
-def test_signals_at_random_points(server, key):
-    interrupt_threads(server, key, 100)
 
 
 async def test_cancellations_at_random_points(server, key):

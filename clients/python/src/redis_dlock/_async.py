@@ -159,6 +159,11 @@ class AsyncEngine(Engine):
         if is_running(self.loop):
             self.io.read()
 
+    def watch(self) -> None:
+        """From now on looks at the clock, and for claims that were dropped, each ``CLOCK_INTERVAL``."""
+        if self._timer is None or self._timer.when() > self.loop.time() + CLOCK_INTERVAL:
+            self._renew_holds()
+
     def _renew_holds(self) -> None:
         """Sends the renewals and releases that are due, and tells the tasks whose holds are lost."""
         self._is_notified = False
@@ -167,7 +172,7 @@ class AsyncEngine(Engine):
         if self.is_closed or self.loop.is_closed():
             return
         try:
-            if now() >= self._wakes_at:
+            if now() >= self._wakes_at or not self.registry.dropped.empty():
                 self._wakes_at = math.inf
                 rounds, self._wakes_at = self.registry.due(self.io.node)
                 for one in rounds:
@@ -176,7 +181,7 @@ class AsyncEngine(Engine):
                     self.io.flush()  # now, and not in the next step of a loop that may be slow
         finally:
             left = max(0.001, self._wakes_at - now())
-            wait = min(CLOCK_INTERVAL, left) if len(self.registry) else left
+            wait = min(CLOCK_INTERVAL, left) if self.registry.open else left
             self._timer = self.loop.call_later(min(wait, 1e6), self._renew_holds)
 
     async def flush(self, until: float) -> None:
@@ -258,6 +263,7 @@ class AsyncBase(Base[L]):
             engine.enter(self)
             engine.listen()
         claim = self._claim(target, options, timeout if waits else 0)
+        engine.watch()
         max_hold = options.get("max_hold", self.max_hold)
         state = await self._run(acquire(claim, timeout, self._settings, max_hold, waits, call))
         if self._is_closed:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import os
+import queue as queue_
 import random
 import sys
 import traceback
 import warnings
+import weakref
 from typing import Any, Callable, Optional, TypeVar, Union
 
 from ._clock import now
@@ -177,22 +179,19 @@ class RenewalBatch:
 class Claim:
     """The requests of one acquire, and what they get: a place, or a hold that only one object can release.
 
-    Whatever drops that object, as a signal handler that raises between two steps, the client gives the request up.
+    Whatever drops this, as a signal handler that raises between two steps, the client gives the request up.
     """
 
     def __init__(self, registry: Registry, request: Request, scope: Any) -> None:
-        self.request, self.scope = request, scope
+        self.request, self.scope, self._registry = request, scope, registry
         self.state: Optional[HoldState] = None
-        is_debug = sys.flags.dev_mode or log.isEnabledFor(logging.DEBUG)
-        self._where = "".join(traceback.format_stack(limit=12)) if is_debug else ""
-        self._registry = registry
-        registry.open[request.reqid] = request
+        registry.watch(self)
 
     def replace(self) -> None:
         """Goes on with another request: what the last one had is not certain, or has ended."""
         self.give_up()
         self.request = self.request.renewed()
-        self._registry.open[self.request.reqid] = self.request
+        self._registry.watch(self)
 
     def give_up(self, command: Optional[Command] = None) -> None:
         """Has the request released in the background: by this command, if its hold was known."""
@@ -202,20 +201,12 @@ class Claim:
         """Nothing is left to give up."""
         self._registry.open.pop(self.request.reqid, None)
 
-    def __del__(self) -> None:
-        registry, state = vars(self).get("_registry"), vars(self).get("state")
-        if registry is None or registry.pid != os.getpid() or self.request.reqid not in registry.open:
-            return
-        if state is None or state.is_released:
-            self.give_up()
-            return
-        is_held = state.reason() is None
-        state.release_begins()
-        self.give_up(self.request.release(state.grants))
-        if is_held:
-            text = f"a hold of {', '.join(map(repr, state.keys))} was dropped without a release: it is released now"
-            log.warning("%s%s", text, self._where and f"; it was acquired here:\n{self._where}")
-            warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
+
+class DropRef(weakref.ref[Claim]):
+    """Tells of the end of a claim, by a function in C: in one in Python a signal handler could raise."""
+
+    request: Request
+    where = ""
 
 
 class Ending:
@@ -257,8 +248,9 @@ class Registry:
     def __init__(self, wake: Callable[[], Any] = int, queue: float = 10.0, limit: float = 3.0) -> None:
         self._holds: dict[str, HoldState] = {}
         self._endings: dict[str, Ending] = {}
-        self.open: dict[str, Request] = {}  # those that have, or may have, something
-        self.pid, self._wake = os.getpid(), wake
+        self.open: dict[str, DropRef] = {}  # those that have, or may have, something
+        self.dropped: queue_.SimpleQueue[Optional[DropRef]] = queue_.SimpleQueue()
+        self._wake = wake
         self.queue, self.limit, self.shortest = queue, limit, math.inf  # of places, replies, leases
 
     def __len__(self) -> int:
@@ -274,8 +266,38 @@ class Registry:
     def all(self) -> list[HoldState]:
         return list(self._holds.values())
 
+    def watch(self, claim: Claim) -> None:
+        """Has the request of a claim given up if the claim is dropped."""
+        ref = DropRef(claim, self.dropped.put)
+        ref.request = claim.request
+        if sys.flags.dev_mode or log.isEnabledFor(logging.DEBUG):
+            ref.where = "".join(traceback.format_stack(limit=12))
+        self.open[ref.request.reqid] = ref
+
+    def sleep(self, seconds: float) -> None:
+        """Until a claim is dropped, or something else is to be done."""
+        try:
+            self.dropped.put(self.dropped.get(timeout=max(0.0, seconds)))
+        except queue_.Empty:
+            pass
+
+    def _give_up_dropped(self) -> None:
+        while not self.dropped.empty():
+            ref = self.dropped.get()
+            if ref is None or self.open.get(ref.request.reqid) is not ref:
+                continue
+            state = self._holds.get(ref.request.reqid)
+            if state is None or state.reason() is not None:
+                self.give_up(ref.request)
+                continue
+            state.release_begins()
+            self.give_up(ref.request, state, ref.request.release(state.grants))
+            text = f"a hold of {', '.join(map(repr, state.keys))} was dropped without a release: it is released now"
+            log.warning("%s%s", text, ref.where and f"; it was acquired here:\n{ref.where}")
+            warnings.warn(text, ResourceWarning, stacklevel=2)
+
     def give_up(self, request: Request, state: Optional[HoldState] = None, command: Optional[Command] = None) -> None:
-        """Releases what the request has, in the background. Also called while Python collects garbage: no locks."""
+        """Releases what the request has, in the background."""
         self._holds.pop(request.reqid, None)
         self._endings[request.reqid] = Ending(request, state, command, self.queue)
         self.open.pop(request.reqid, None)
@@ -289,8 +311,9 @@ class Registry:
 
         Drops holds that are lost.
         """
+        self._give_up_dropped()
         at, due, ends = now(), dict[Any, list[HoldState]](), dict[Any, list[tuple[str, Ending]]]()
-        again, self.shortest = at + 10, math.inf
+        again, self.shortest = at + (1 if self.open else 10), math.inf
         for hold in self.all():
             if hold.reason() is not None:
                 self.remove(hold)

@@ -302,11 +302,11 @@ class SyncEngine(Engine):
     def _begin(self) -> None:
         self._start_lock = threading.Lock()
         self._threads: dict[str, threading.Thread] = {}
-        self._wakeup, self._background = Waiter(), Run()
+        self._background = Run()
         super()._begin()
 
     def notify(self) -> None:
-        self._wakeup.wake()
+        self.registry.dropped.put(None)
 
     def resubscribe(self) -> None:
         self.generation = 0
@@ -359,11 +359,10 @@ class SyncEngine(Engine):
     def _renew_holds(self) -> None:
         """Renews all holds, and releases what was given up."""
         while not self.is_over:
-            sleep = self._wakeup = Waiter()
             self._wakes_at = math.inf  # a hold that begins now may be overlooked, so it wakes this thread
             rounds, self._wakes_at = self.registry.due(self.io.node)
             if not rounds:
-                sleep.wait(self._wakes_at - now())
+                self.registry.sleep(self._wakes_at - now())
             for one in rounds:
                 if self.is_cluster:  # a node that does not answer must not stop the others
                     in_thread(lambda one=one: self._send(one, Run()))  # type: ignore[misc]
