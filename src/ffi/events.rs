@@ -208,7 +208,8 @@ fn follow_to(event: Option<Ctx<'_>>, key: Name<'_>, is_rename: bool) -> Option<u
     told.into_iter().chain(used).filter(|&db| db != from).find(|&db| is_in(db)).or(told)
 }
 
-/// Called for every eviction and every generic event of the server (DEL, EXPIRE, …): one comparison unless a value of ours moved.
+/// Called for every eviction and every generic event of the server (DEL, EXPIRE, …): one comparison unless a value of
+/// ours was unlinked.
 unsafe extern "C" fn keyspace_event(
     ctx: *mut raw::RedisModuleCtx,
     _class: c_int,

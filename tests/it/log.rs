@@ -323,7 +323,7 @@ fn a_user_may_be_allowed_one_subcommand_of_the_log() {
     assert!(refused.error().starts_with("ERR Error in ACL SETUSER modifier"));
 }
 
-/// An eviction takes the lock from its holder: it leaves a trace wherever operators look. Of another type it leaves none.
+/// An eviction takes the lock from its holder: it leaves a trace wherever operators look.
 #[test]
 fn an_eviction_is_counted_logged_and_warned_of() {
     for name in ["redis-7.0", "redis-8.2", "valkey-9.1"] {

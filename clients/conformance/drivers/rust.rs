@@ -216,7 +216,10 @@ async fn waiters(task: String, client: Client, count: usize, key: String, option
         values.insert(value);
     }
     let is_run = options.get("as").is_some_and(|what| what == "once");
-    println!("{task} done{}", if is_run { format!(" {ran} {}", values.len()) } else { String::new() });
+    println!(
+        "{task} done{}",
+        if is_run { format!(" {ran} {}", values.len()) } else { String::new() }
+    );
 }
 
 async fn command(line: &str) -> Option<()> {

@@ -137,7 +137,7 @@ class Link {
 /** With these a server refuses a connection for good. Any other error while it is opened is a failed connection. */
 const REFUSALS = new Set(["NOPERM", "NOAUTH", "WRONGPASS"]);
 
-/** So many calls block at a time, each on a connection of its own; so many of these are kept for the next ones. */
+/** Calls that block at a time, each on a connection of its own, and how many of these are kept for the next ones. */
 const [MOST_BLOCKED, MOST_SPARES] = [16, 4];
 
 /** Sends batches over one connection, without waiting for the replies to those before. */

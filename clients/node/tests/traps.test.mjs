@@ -398,6 +398,11 @@ for (const kind of KINDS) {
       let hold = await others.acquire(key);
       let waiting = locks.acquire(key);
       await until(async () => (await one.waiters(key)) === 1);
+      await hold.release();
+      await (await waiting).release(); // from now on the subscription stands, and a wait asks once
+      hold = await others.acquire(key);
+      waiting = locks.acquire(key);
+      await until(async () => (await one.waiters(key)) === 1);
       proxy.muteAt = "granted ";
       await hold.release();
       const mine = await waiting; // asked again after half of the time in the queue

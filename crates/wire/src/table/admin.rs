@@ -102,7 +102,8 @@ pub(super) const LOG: Command = Command {
         | `broken` | an operator ended a hold with BREAK; `text` names the operator's connection, \
         except in scripts |\n\
         | `unclaimed` | a QUEUE grant was not claimed in time |\n\
-        | `evicted` | the server evicted the key to free memory: its holder may still work, and others can get the lock; \
+        | `evicted` | the server evicted the key to free memory: its holder may still work, and others can get the \
+        lock; \
         `owner` and `token` are those of its first hold |\n\
         | `deadlock` | an ACQUIRE got `DEADLOCK`; `text` is the cycle, without the keys that the caller may \
         not read |\n\
