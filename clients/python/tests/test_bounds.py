@@ -167,9 +167,14 @@ async def test_what_a_silent_server_may_have_granted_is_given_up(make, own_serve
 async def test_half_a_reply_has_an_end(make, proxy, key):
     api = make(proxy.port, client={"socket_timeout": None})
     await api.release(await api.acquire(f"{key}:warm"))
-    proxy.half_at = True
-    outcome, took = await timed(api, api.locks.lock(key, timeout=0.5).acquire)
-    assert isinstance(outcome, Unavailable) and took < 0.5 + OVER[api.kind] + 0.2
+    for _ in range(5):
+        proxy.half_at = True
+        outcome, took = await timed(api, api.locks.lock(key, timeout=0.5).acquire)
+        assert took < 0.5 + OVER[api.kind] + 0.2
+        if isinstance(outcome, Unavailable):
+            return
+        await api.release(outcome)  # the half was that of another reply
+    raise AssertionError(outcome)
 
 
 async def test_one_stale_connection_fails_no_try(make, server, key):
