@@ -127,7 +127,7 @@ def nothing_is_left(server, locks, prefix, lease) -> None:
 def interrupt_threads(server, prefix, count, seed=1) -> None:
     """A signal handler raises at random points of a loop of acquires and releases."""
     draw, lease = random.Random(seed), 3.0
-    before_threads, before = threading.active_count(), server.connections()
+    threads, before = threading.enumerate(), server.connections()
     locks = DLock(redis.Redis(port=server.port), lease=lease)
     rival = DLock(redis.Redis(port=server.port))
     held = rival.lock(f"{prefix}:held", lease=60).acquire()
@@ -179,7 +179,8 @@ def interrupt_threads(server, prefix, count, seed=1) -> None:
     assert opened < 110
     locks.close()
     rival.close()
-    until(lambda: threading.active_count() <= before_threads and server.connections() <= before)
+    until(lambda: not [one for one in threading.enumerate() if one not in threads])
+    until(lambda: server.connections() <= before)
 
 
 async def cancel_tasks(server, prefix, count, seed=1) -> None:
@@ -218,8 +219,14 @@ async def cancel_tasks(server, prefix, count, seed=1) -> None:
     assert not engine.registry.all() and not engine.waiters and server.connections() - before < 70
     await locks.close()
     await client.aclose()
-    until(lambda: server.connections() <= before)
+    while server.connections() > before:
+        assert time.monotonic() < end + 10
+        await asyncio.sleep(0.01)
     assert len(asyncio.all_tasks()) == 1
+
+
+def test_signals_at_random_points(server, key):
+    interrupt_threads(server, key, 100)
 
 
 async def test_cancellations_at_random_points(server, key):

@@ -313,7 +313,7 @@ class Registry:
         """
         self._give_up_dropped()
         at, due, ends = now(), dict[Any, list[HoldState]](), dict[Any, list[tuple[str, Ending]]]()
-        again, self.shortest = at + (1 if self.open else 10), math.inf
+        again, self.shortest = at + 10, math.inf
         for hold in self.all():
             if hold.reason() is not None:
                 self.remove(hold)

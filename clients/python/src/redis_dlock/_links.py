@@ -242,8 +242,11 @@ class Server:
         return ""
 
     async def close(self) -> None:
-        for task in list(self._tasks):
+        opening = list(self._tasks)
+        for task in opening:
             task.cancel()
+        if opening:
+            await asyncio.wait(opening, timeout=0.5)  # redis-py may drop a cancellation
         for link in list(self._links):
             link.end(Disconnected("closed"))
         await asyncio.sleep(0)  # now their sockets are closed

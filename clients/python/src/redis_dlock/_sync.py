@@ -301,7 +301,7 @@ class SyncEngine(Engine):
 
     def _begin(self) -> None:
         self._start_lock = threading.Lock()
-        self._threads: dict[str, threading.Thread] = {}
+        self._running: set[str] = set()
         self._background = Run()
         super()._begin()
 
@@ -313,14 +313,21 @@ class SyncEngine(Engine):
         shut(getattr(self._messages, "_sock", None))  # the thread sees it
 
     def start(self) -> None:
-        for name, target in (("renewer", self._renew_holds), ("listener", self._listen)):
-            thread = self._threads.get(name)
-            if thread is None or not thread.is_alive():
-                with self._start_lock:
-                    if self._threads.get(name) is thread:
-                        thread = threading.Thread(target=target, name=f"dlock_{name}", daemon=True)
-                        thread.start()
-                        self._threads[name] = thread
+        for name, work in (("renewer", self._renew_holds), ("listener", self._listen)):
+            if name not in self._running:
+                thread = threading.Thread(target=self._once, args=(name, work), name=f"dlock_{name}", daemon=True)
+                in_thread(thread.start)
+
+    def _once(self, name: str, work: Callable[[], None]) -> None:
+        """Runs in a thread, which registers itself: a signal could raise between its start and that, or in is_alive."""
+        with self._start_lock:
+            if name in self._running:
+                return
+            self._running.add(name)
+        try:
+            work()
+        finally:
+            self._running.discard(name)
 
     def perform(self, step: Step, run: Run) -> Any:
         """Does what a program asks for."""
@@ -343,9 +350,9 @@ class SyncEngine(Engine):
         self._background.end(Disconnected("closed"))
         self.resubscribe()
         self.io.clear()
-        for thread in list(self._threads.values()):
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, min(0.5, until - now())))
+        patience = now() + 0.5
+        while self._running and now() < min(patience, until):
+            time.sleep(0.001)
 
     def flush(self, until: float) -> None:
         """Tries each release that is left once, until then."""
