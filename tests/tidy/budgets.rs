@@ -27,7 +27,7 @@ pub const LONG_FILES: &[(&str, usize)] = &[
     ("clients/conformance/src/stage.rs", 456),
     ("clients/node/tests/programs.test.mjs", 557),
     ("clients/node/tests/traps.test.mjs", 528),
-    ("clients/python/src/redis_dlock/_sync.py", 519),
+    ("clients/python/src/redis_dlock/_sync.py", 526),
     ("crates/testing/src/proxy.rs", 451),
     ("crates/core/tests/it/simulator/ledger.rs", 474),
     ("crates/core/tests/it/simulator/steps.rs", 456),
