@@ -8,7 +8,7 @@ import { describe, test } from "node:test";
 import { NotAcquired, Unavailable } from "redis-dlock";
 
 import { KINDS, make, newKey, newProxy, ownServer, server } from "./clients.mjs";
-import { freePort, sleep, until } from "./servers.mjs";
+import { freePort, kept, sleep, until } from "./servers.mjs";
 
 const [TIMEOUT, RESPONSE, RETRY, OVER] = [300, 900, 1200, 100];
 
@@ -94,8 +94,12 @@ for (const kind of KINDS) {
         const locks = await make(kind, { ...where, responseTimeout: RESPONSE, retryFor: RETRY });
         const key = newKey();
         if (begin !== undefined) {
-          await (await locks.acquire(newKey())).release();
-          await locks.latch(`${key}l`).init(1);
+          // A busy machine may need longer than these times.
+          const warm = async () => {
+            await (await locks.acquire(newKey())).release();
+            await locks.latch(`${key}l`).init(1);
+          };
+          await until(() => warm().then(() => true, () => false));
           begin();
         }
         const ends = await endsOf(locks, key, Object.keys(CALLS));
@@ -110,7 +114,7 @@ for (const kind of KINDS) {
       for (const isStopped of [false, true]) {
         const [locks, others, key] = [await make(kind, { port: own.port }), await make(kind, { port: own.port }), newKey()];
         for (const lock of [others.lock(key), others.lock(`${key}a`), others.fairLock(`${key}f`), others.writeLock(`${key}r`),
-          others.semaphore(`${key}s`, { limit: 1 })]) await lock.acquire();
+          others.semaphore(`${key}s`, { limit: 1 })]) kept.push(await lock.acquire());
         await others.latch(`${key}l`).init(1);
         await (await locks.acquire(newKey())).release();
         const calls = Object.keys(CALLS).filter((name) => CALLS[name][0] === TIMEOUT);
@@ -136,8 +140,8 @@ for (const kind of KINDS) {
     test("after an answer a connection that fails makes it Unavailable", async () => {
       const [proxy, key] = [await newProxy(), newKey()];
       const locks = await make(kind, { port: proxy.port });
-      await (await make(kind)).acquire(key);
-      const waiting = locks.acquire(key, { timeout: 500 });
+      kept.push(await (await make(kind)).acquire(key));
+      const waiting = locks.acquire(key, { timeout: 2000 });
       waiting.catch(() => {});
       await until(async () => (await (await server()).waiters(key)) === 1);
       proxy.end();

@@ -8,7 +8,7 @@ import { describe, test } from "node:test";
 import { DLock, DLockError } from "redis-dlock";
 
 import { clientOf, ending, KINDS, make, newKey, newProxy, ownServer, server } from "./clients.mjs";
-import { sleep, until } from "./servers.mjs";
+import { kept, sleep, until } from "./servers.mjs";
 
 /** Runs a script, and returns its status, what it printed, and how long it took after it printed "end". */
 async function run(kind, port, script, { flags = [], env = {}, onLine } = {}) {
@@ -50,7 +50,7 @@ for (const kind of KINDS) {
   describe(kind, { concurrency: 4 }, () => {
     test("close() ends every wait at once, and twice is once", async () => {
       const [locks, others, key] = [await make(kind), await make(kind), newKey()];
-      await others.acquire(key);
+      kept.push(await others.acquire(key));
       await others.latch(key + "l").init(1);
       await (await locks.acquire(newKey())).release();
       const waits = [locks.acquire(key), locks.multiLock([key, `${key}2`]).acquire(), locks.latch(`${key}l`).wait(),
