@@ -8,8 +8,11 @@ use dlock_testing::{Reply as _, Server};
 use crate::support::{number, start, until, within};
 
 /// Longer than several renewals of a short lease.
-const MAX: Duration = Duration::from_millis(1_500);
-const LEASE: Duration = Duration::from_millis(300);
+const MAX: Duration = Duration::from_secs(5);
+/// Long enough that a machine that stalls for a second does not end it.
+const LEASE: Duration = Duration::from_secs(2);
+/// Held for longer than [`MAX`].
+const LONGER_MS: i64 = 6_000;
 
 async fn client(server: &Server) -> Client {
     Client::builder().lease(LEASE).connect(&server.url()).await.unwrap()
@@ -40,7 +43,7 @@ async fn a_holder_that_hangs_loses_the_lock_after_max_hold() {
     assert_eq!(done.unwrap_err().kind(), lost);
     let guard = client.lock("k").acquire().await.unwrap();
     let held = || number(&server.cmd(&["DLOCK.INFO", "k"]), "held-ms");
-    until("a longer hold", || held() > 2_000).await;
+    until("a longer hold", || held() > LONGER_MS).await;
     assert_eq!(guard.release().await.unwrap(), Released::Remaining(0));
     server.left_over_check();
 }
@@ -83,7 +86,7 @@ async fn another_guard_of_the_owner_keeps_the_lock() {
     let unlimited = task.lock("k").acquire().await.unwrap();
     assert_eq!(within("lost()", limited.lost()).await, Lost::MaxHold);
     let held = || number(&server.cmd(&["DLOCK.INFO", "k"]), "held-ms");
-    until("a longer hold", || held() > 2_000).await;
+    until("a longer hold", || held() > LONGER_MS).await;
     assert_eq!(unlimited.lost_now(), None);
     drop(limited);
     until("its hold to be released", || number(&server.cmd(&["DLOCK.INFO", "k"]), "holds") == 1)

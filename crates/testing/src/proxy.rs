@@ -81,8 +81,6 @@ pub enum Cut {
 /// Traffic of one connection.
 #[derive(Clone, Debug, Default)]
 pub struct Traffic {
-    /// Whether it is still open.
-    pub open: bool,
     /// Bytes that clients sent.
     pub bytes_to_server: u64,
     /// Bytes that were delivered to clients.

@@ -81,7 +81,7 @@ impl State {
             let number = self.traffic.len();
             let target = std::net::SocketAddr::from(([127, 0, 0, 1], self.target));
             let server = TcpStream::connect_timeout(&target, Duration::from_secs(1));
-            self.traffic.push(Traffic { open: server.is_ok(), ..Traffic::default() });
+            self.traffic.push(Traffic::default());
             let Ok(server) = server else {
                 reset(&client);
                 continue;
@@ -185,7 +185,6 @@ impl State {
     }
 
     pub(super) fn close(&mut self, connection: Connection, how: Cut) {
-        self.traffic[connection.number].open = false;
         let [client, server] = connection.from;
         match how {
             Cut::Fin => {
