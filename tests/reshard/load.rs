@@ -19,6 +19,9 @@ use crate::TAG;
 const FAMILIES: [(&str, &str, &str); 4] =
     [("DLOCK", "", ""), ("DFAIR", "", ""), ("DRW", " WRITE", " WRITE"), ("DSEM", " LIMIT 1", "")];
 
+/// How most clients wait.
+const BLOCK: &str = "BLOCK 0";
+
 /// What the reply tells to do: ask again, here or elsewhere.
 const AGAIN: [&str; 3] = ["MOVING", "CLUSTERDOWN", "TRYAGAIN"];
 /// Other errors that a call may end with. The program judges whether the fault explains them.
@@ -30,8 +33,8 @@ pub struct Hold {
     pub key: String,
     /// The node that granted it.
     pub node: usize,
-    /// The wall clock of the grant in microseconds.
-    pub token: i64,
+    /// The fencing token: the wall clock of the grant in microseconds. Permit ids tell no time.
+    pub token: Option<i64>,
     pub from: Instant,
     /// When its RELEASE was sent, or when the client forgot it.
     pub to: Instant,
@@ -69,7 +72,7 @@ impl<'a> Load<'a> {
     /// one that opens it.
     pub fn start<'s>(&'s self, scope: &'s Scope<'s, '_>) {
         for (n, family) in FAMILIES.into_iter().enumerate() {
-            for way in ["BLOCK 0", "BLOCK 0", "QUEUE 20000 NOTIFY dlock:notify:@"] {
+            for way in [BLOCK, BLOCK, "QUEUE 2000 NOTIFY dlock:notify:@"] {
                 scope.spawn(move || self.lock(family, way, n));
             }
         }
@@ -103,7 +106,8 @@ impl<'a> Load<'a> {
         format!("{TAG}{family}-{}", self.episode)
     }
 
-    /// Acquires and releases until the load is over; one hold of four is left to its lease, which is short.
+    /// Acquires and releases until the load is over. One hold of ten is left to its lease, which is short; not with
+    /// QUEUE, where it lasts longer.
     fn lock(&self, (family, acquire, release): (&str, &str, &str), way: &str, seed: usize) {
         let mut caller = Caller::new(self);
         let mut dice = Dice::part(self.episode, seed as u64);
@@ -112,11 +116,10 @@ impl<'a> Load<'a> {
             if self.is_over() {
                 return;
             }
-            // Its name is unique, and so are its request ids.
-            let owner = format!("{:?}", thread::current().id()).replace(['(', ')'], "-");
-            let is_left = dice.one_in(4);
+            let owner = format!("{:?}-{n}", thread::current().id());
+            let is_left = way == BLOCK && dice.one_in(10);
             let px = if is_left { 100 + dice.below(600) } else { 10_000 };
-            let call = format!("{family}.ACQUIRE {key} {owner}{acquire} PX {px} {way} REQID {owner}{n}");
+            let call = format!("{family}.ACQUIRE {key} {owner}{acquire} PX {px} {way} REQID {owner}");
             let mut reply = caller.call(&call);
             while matches!(reply, Some(Value::Nil)) {
                 // It waits with QUEUE: a copy of the request gets the grant.
@@ -126,10 +129,11 @@ impl<'a> Load<'a> {
             let (from, node) = (Instant::now(), caller.node);
             let Some(reply @ (Value::Int(_) | Value::BulkString(_))) = reply else { continue };
             thread::sleep(dice.millis(3));
-            let (token, to) = (token(&reply), Instant::now());
+            let token = if let Value::Int(token) = reply { Some(token) } else { None };
+            let to = Instant::now();
             self.holds.lock().unwrap().push(Hold { key: key.clone(), node, token, from, to });
             if !is_left {
-                caller.call(&format!("{family}.RELEASE {key} {owner}{release} REQID {owner}{n}"));
+                caller.call(&format!("{family}.RELEASE {key} {owner}{release} REQID {owner}"));
             }
         }
     }
@@ -155,15 +159,6 @@ impl<'a> Load<'a> {
             }
         }
     }
-}
-
-/// The wall clock of a grant in microseconds: a fencing token, or the first 48 bits of a permit id (milliseconds).
-fn token(reply: &Value) -> i64 {
-    if let Value::Int(token) = reply {
-        return *token;
-    }
-    let digits = reply.text().replace('-', "");
-    i64::from_str_radix(&digits[..12], 16).expect("a UUID") * 1_000
 }
 
 /// A client of the cluster that follows redirections.
