@@ -119,7 +119,8 @@ impl<'a> Load<'a> {
             let owner = format!("{:?}-{n}", thread::current().id());
             let is_left = way == BLOCK && dice.one_in(10);
             let px = if is_left { 100 + dice.below(600) } else { 10_000 };
-            let call = format!("{family}.ACQUIRE {key} {owner}{acquire} PX {px} {way} REQID {owner}");
+            let call =
+                format!("{family}.ACQUIRE {key} {owner}{acquire} PX {px} {way} REQID {owner}");
             let mut reply = caller.call(&call);
             while matches!(reply, Some(Value::Nil)) {
                 // It waits with QUEUE: a copy of the request gets the grant.
@@ -191,7 +192,8 @@ impl<'a> Caller<'a> {
                 self.connections[self.node] = None;
                 return None;
             };
-            let error = matches!(reply, Value::ServerError(_)).then(|| reply.error()).unwrap_or_default();
+            let error =
+                matches!(reply, Value::ServerError(_)).then(|| reply.error()).unwrap_or_default();
             let code = error.split(' ').next().unwrap_or_default();
             self.count(&call, &reply, code);
             is_asking = code == "ASK";

@@ -66,7 +66,12 @@ fn slots_move_under_load() {
         let kind = kinds[usize::try_from(n).expect("a small number") % kinds.len()];
         let start = Instant::now();
         let found = episode(&nodes, kind, n, Dice::part(seed, n), &mut counts);
-        println!("{n:3} {:8} {:4} ms, violations: {}", kind.name(), start.elapsed().as_millis(), found.len());
+        println!(
+            "{n:3} {:8} {:4} ms, violations: {}",
+            kind.name(),
+            start.elapsed().as_millis(),
+            found.len()
+        );
         for text in found.iter().take(SHOWN) {
             println!("    {text}");
         }
@@ -129,9 +134,11 @@ fn episode(nodes: &Nodes, kind: Kind, n: u64, mut dice: Dice, counts: &mut Count
 
 /// Grants of the former owner after its loss, and pairs of holds of one key at the same time.
 fn overlaps(holds: &[Hold], source: usize, loss: &Loss) -> Vec<String> {
-    let is_late = |hold: &&Hold| hold.node == source && hold.token.is_some_and(|token| loss.covers(token));
+    let is_late =
+        |hold: &&Hold| hold.node == source && hold.token.is_some_and(|token| loss.covers(token));
     let late = holds.iter().filter(is_late);
-    let mut found: Vec<String> = late.map(|hold| format!("granted late: {hold:?}, {loss:?}")).collect();
+    let mut found: Vec<String> =
+        late.map(|hold| format!("granted late: {hold:?}, {loss:?}")).collect();
     let mut holds: Vec<&Hold> = holds.iter().collect();
     holds.sort_by_key(|hold| (&hold.key, hold.from));
     for (n, first) in holds.iter().enumerate() {
