@@ -15,6 +15,9 @@ use crate::{SLOT, TAG};
 /// The channel of marks: each is published on the node that loses the slot.
 pub const MARKS: &str = "marks";
 
+/// What `--cluster fix` asks for if a key is on two nodes.
+const REPLACE: &str = "--cluster-replace";
+
 /// A kind of episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -115,14 +118,13 @@ impl Fault<'_> {
                 self.begin_move();
                 thread::sleep(self.dice.millis(400));
                 self.assert_apart();
-                let fix = self.cli("fix", &[]);
-                let loss = self.until_lost();
-                // The tool may make the target the owner while the source also serves: then a key can be in both.
-                let is_apart = finish(fix, "--cluster-replace");
-                if !is_apart {
-                    finish(self.cli("fix", &["--cluster-replace"]), "");
+                let fix = finish(self.cli("fix", &[]), REPLACE);
+                if fix.contains(REPLACE) {
+                    finish(self.cli("fix", &[REPLACE]), "");
                 }
-                Loss { loses_keys: !is_apart, ..loss }
+                // It may make the target the owner while the source has keys and imports them: both serve the slot.
+                let loses_keys = fix.contains("No single clear owner");
+                Loss { loses_keys, ..self.until_lost() }
             }
             Kind::Fix => {
                 let mut loss = self.drop_slot();
@@ -194,7 +196,7 @@ impl Fault<'_> {
         Loss { mark: "lost".to_owned(), from, ..Loss::default() }
     }
 
-    /// Waits until the source refuses calls for the slot.
+    /// Waits until the source refuses calls for the slot, also those for a slot that it imports.
     fn until_lost(&self) -> Loss {
         let start = Instant::now();
         for n in 0.. {
@@ -214,8 +216,8 @@ impl Fault<'_> {
 
     /// Makes a call to the source, and then publishes a mark there, in one write; with the time between the two.
     fn mark(&self, call: &[&str], mark: &str) -> (Value, i64) {
-        let calls = [call.to_vec(), vec!["TIME"], vec!["PUBLISH", MARKS, mark]];
-        let replies = self.source().client().pipeline(&calls);
+        let calls = [vec!["ASKING"], call.to_vec(), vec!["TIME"], vec!["PUBLISH", MARKS, mark]];
+        let replies = &self.source().client().pipeline(&calls)[1..];
         let time: Vec<i64> =
             replies[1].items().iter().map(|part| part.text().parse().expect("a number")).collect();
         (replies[0].clone(), time[0] * 1_000_000 + time[1])
@@ -237,12 +239,11 @@ impl Fault<'_> {
     }
 }
 
-/// Waits for `redis-cli`; it must succeed, or (false) ask for this option.
-fn finish(child: Child, option: &str) -> bool {
+/// Waits for `redis-cli`; it must succeed, or ask for this option. Returns what it wrote.
+fn finish(child: Child, option: &str) -> String {
     let output = child.wait_with_output().expect("its output");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let is_done = output.status.success();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let asks = !option.is_empty() && text.contains(option);
-    assert!(is_done || asks, "redis-cli: {}: {text}", output.status);
-    is_done
+    assert!(output.status.success() || asks, "redis-cli: {}: {text}", output.status);
+    text
 }
