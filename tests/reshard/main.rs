@@ -1,10 +1,12 @@
-//! Slots that operators move under load, in a cluster of three: `--cluster reshard`, a repair by hand, SETSLOT by force,
-//! `--cluster fix`, FORGET. Waiters of each family wait in the slot. After each episode the program checks:
+//! Slots that operators move under load, in a cluster of three: `--cluster reshard`, a repair by hand, SETSLOT by
+//! force, `--cluster fix`, FORGET. Waiters of each family wait in the slot. After each episode the program checks:
 //!
-//! - Every call is answered, with a code that fits; nothing is held that a moved lock should have kept.
+//! - Every call is answered, and with a code that fits. If the keys move along, no hold is lost.
 //! - No key has two holders. If keys stay behind, the hold of the former owner may still be believed.
 //! - The former owner grants and announces nothing from the moment it lost the slot.
 //! - All servers run, none caught a panic, and nothing is left over.
+//!
+//! It needs `redis-cli` on the PATH.
 //!
 //! ```text
 //! make reshard EPISODES=100 SEED=7 KIND=repair,forget
