@@ -118,7 +118,7 @@ fn episode(nodes: &Nodes, kind: Kind, n: u64, mut dice: Dice, counts: &mut Count
         violations.extend(load.answers().keys().filter(of_lost).cloned());
     }
     violations.extend(overlaps(&load.holds(), source, &loss));
-    violations.extend(announced(&mut heard, source, &loss));
+    violations.extend(announced(&mut heard, &fault, &loss));
     for (what, count) in load.answers() {
         *counts.entry((kind.name(), what)).or_default() += count;
     }
@@ -159,7 +159,9 @@ fn overlaps(holds: &[Hold], source: usize, loss: &Loss) -> Vec<String> {
 /// Events of the slot's keys that the former owner announced after its loss. Keyspace events stay on their node.
 /// Messages go to all nodes, so the load names the node that it asks in the channel. A migrated value brings the
 /// channel along, so channels count only if keys stay.
-fn announced(heard: &mut Subscription, source: usize, loss: &Loss) -> Vec<String> {
+fn announced(heard: &mut Subscription, fault: &Fault, loss: &Loss) -> Vec<String> {
+    let keys_stay = loss.loses_keys && fault.kind != Kind::Fix;
+    let channel_here = format!("dlock:notify:{}", fault.source);
     let (mut is_lost, mut found) = (false, Vec::new());
     loop {
         let (channel, text) = heard.next();
@@ -171,7 +173,7 @@ fn announced(heard: &mut Subscription, source: usize, loss: &Loss) -> Vec<String
             is_lost = (is_lost || text == loss.mark) && text != "served";
         } else if is_lost && text.contains(TAG) {
             let is_event = channel.contains(":dlock.");
-            let is_message = channel == format!("dlock:notify:{source}") && loss.loses_keys;
+            let is_message = channel == channel_here && keys_stay;
             if is_event || is_message {
                 found.push(format!("announced late: {channel} {text}"));
             }
