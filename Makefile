@@ -1,7 +1,7 @@
 # The targets of this project. `make help` lists them.
 #
 #   PORT=6380            where `make run` listens
-#   DLOCK_SERVER=path    another server binary than redis-server, for run, test, check, bench, soak and chaos
+#   DLOCK_SERVER=path    another server binary than redis-server, for run, test, check, bench, soak, chaos and reshard
 #   CARGO_TARGET_DIR=…   is honoured everywhere
 #   RUST_TEST_THREADS=n  how many tests of one program run at a time
 
@@ -42,7 +42,7 @@ dist: ## Build a release in target/dist: archive, .deb, .rpm, checksums (TARGET=
 # whose result does not change over time. `make deny` installs it and checks advisories, too.
 check: test-deps ## Check format, lints and documentation, and run all tests (CI: this, then test-clients)
 	$(CARGO) fmt --all -- --check
-	$(CARGO) clippy --workspace --all-targets --test measures --features $(FEATURES) -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --test measures --test reshard --features $(FEATURES) -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --workspace check bans licenses sources; \
 	else echo "cargo-deny is not installed: not checked (make deny)"; fi
@@ -139,6 +139,9 @@ ledger: test-deps ## Judge what users of the Rust client believed during faults 
 failover: test-deps ## Judge what clients believed in failovers, as root (SECONDS=600 SEED= WORLD=cluster,quorum,duel PROFILE=holds,default REPLICAS= SETUPS=4 FAULT=)
 	@scripts/deps failover
 	SECONDS=$(or $(SECONDS),600) $(CARGO) test --package dlock --test failover
+
+reshard: test-deps ## Move slots as operators do, under load, and judge what clients saw (EPISODES=100 SEED=1 KIND=)
+	$(CARGO) test --package dlock --test reshard -- --nocapture
 
 # The tests take a minute or less each, one after the other: they measure how long no lock is granted.
 upgrade: test-deps ## Upgrade servers to a second record level, under load, and back: pair, Sentinel, cluster (FROM=commit)

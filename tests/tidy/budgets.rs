@@ -41,7 +41,7 @@ pub const LONG_FILES: &[(&str, usize)] = &[
 pub const LONG_LINES: &[(&str, usize)] = &[("clients", 17)];
 
 /// Calls of `thread::sleep` outside of benches, by file. Each has a reason: a process that is stopped for longer than a
-/// lease, work of random length under a lock, or the pause of a function that polls for a state.
+/// lease, work of random length under a lock, a fault during load that goes on, or the pause of a function that polls for a state.
 pub const SLEEPS: &[(&str, usize)] = &[
     ("crates/cli/tests/cli/command.rs", 2),
     ("crates/client/src/tests.rs", 1),
@@ -68,6 +68,9 @@ pub const SLEEPS: &[(&str, usize)] = &[
     ("tests/it/storm.rs", 2),
     ("tests/it/stream.rs", 1),
     ("tests/it/time.rs", 2),
+    ("tests/reshard/fault.rs", 5),
+    ("tests/reshard/load.rs", 4),
+    ("tests/reshard/main.rs", 2),
     ("tests/upgrade/caller.rs", 1),
     ("tests/upgrade/load.rs", 2),
 ];

@@ -151,6 +151,14 @@ impl Nodes {
         format!("redis-cluster://{}", hosts.join(","))
     }
 
+    /// Adds a primary without slots.
+    #[track_caller]
+    pub fn add_empty(&mut self, setup: Setup) {
+        let node = self.0[0].join(setup);
+        self.0.push(node);
+        self.wait_whole();
+    }
+
     /// Adds a replica of a node; returns its number when it is in sync.
     #[track_caller]
     pub fn add_replica(&mut self, of: usize) -> usize {
@@ -213,6 +221,12 @@ impl Nodes {
         }
         // Two nodes that took over slots at the same time may have the same epoch. Until that is resolved, an old
         // claim can win over a new one, and then no node has the slot.
+        self.wait_settled();
+    }
+
+    /// Waits until all nodes agree on the slots of every node, with distinct epochs.
+    #[track_caller]
+    pub fn wait_settled(&self) {
         wait_until("the nodes to agree about slots and epochs", || self.is_settled());
     }
 
