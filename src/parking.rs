@@ -73,20 +73,23 @@ pub fn wake(waiter: WaiterId, mut outcome: Outcome) {
 /// Whether the caller that this grant goes to may still make the call that it answers.
 fn may_get(waiter: WaiterId, grant: &Outcome) -> bool {
     let may = shell::with(|shell| {
-        let (client, kind, keys) = shell.machine.tables().in_flight.sent_to(waiter)?;
-        let (command, count): (&[u8], _) = match (grant, kind) {
-            (Outcome::Tokens(_), _) => (b"DLOCK.MACQUIRE", Some(keys.len())),
-            (Outcome::Granted { .. }, _) => (b"DLOCK.ANYACQUIRE", Some(1)),
-            (Outcome::Taken, _) => (b"DSEM.TAKE", None),
-            (_, Kind::Fair) => (b"DFAIR.ACQUIRE", None),
-            (_, Kind::Rw) => (b"DRW.ACQUIRE", None),
-            (_, Kind::Semaphore) => (b"DSEM.ACQUIRE", None),
-            (_, Kind::Lock | Kind::Latch) => (b"DLOCK.ACQUIRE", None),
+        let (client, kind, db, keys) = shell.machine.tables().in_flight.sent_to(waiter)?;
+        let owner = &["owner"][..];
+        let (command, count, rest): (&[u8], _, _) = match (grant, kind) {
+            (Outcome::Tokens(_), _) => (b"DLOCK.MACQUIRE", Some(keys.len()), owner),
+            (Outcome::Granted { .. }, _) => (b"DLOCK.ANYACQUIRE", Some(1), owner),
+            (Outcome::Taken, _) => (b"DSEM.TAKE", None, &[]),
+            (_, Kind::Fair) => (b"DFAIR.ACQUIRE", None, owner),
+            (_, Kind::Rw) => (b"DRW.ACQUIRE", None, &["owner", "READ"]),
+            (_, Kind::Semaphore) => (b"DSEM.ACQUIRE", None, owner),
+            (_, Kind::Lock | Kind::Latch) => (b"DLOCK.ACQUIRE", None, owner),
         };
         let count = count.map(|count| OwnedName::new(count.to_string().as_bytes()));
         let call = iter::once(OwnedName::new(command)).chain(count);
-        let call: Vec<_> = call.chain(keys.map(OwnedName::new)).collect();
-        Some(ffi::may_still(client, &call))
+        // Redis 8.6 looks at the number of words first. The rights do not depend on these.
+        let rest = rest.iter().map(|word| OwnedName::new(word.as_bytes()));
+        let call: Vec<_> = call.chain(keys.map(OwnedName::new)).chain(rest).collect();
+        Some(ffi::may_still(client, db, &call))
     });
     may.flatten().unwrap_or(true)
 }

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::io;
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 
 use dlock_core::base::shares::User;
 use redis_module::raw;
@@ -15,7 +16,7 @@ use super::name::{Name, OwnedName};
 struct Account(NonNull<raw::RedisModuleUser>);
 
 impl Account {
-    /// The user with this name, unless it is switched off or deleted.
+    /// The user with this name, if the ACL has one.
     fn named(name: Name<'_>) -> Option<Self> {
         // SAFETY: a live string.
         NonNull::new(unsafe { api!(RedisModule_GetModuleUserFromUserName(name.as_ptr())) })
@@ -43,26 +44,54 @@ impl Drop for Account {
     }
 }
 
-/// Whether the ACL user of `client`, whose call has waited, may still make that call. A refusal is in ACL LOG. True if
-/// the client has no user.
-pub fn may_still(client: u64, call: &[OwnedName]) -> bool {
+/// The API `ACLCheckPermissions`: the user, the words of a call and their number, its database, and a place for the
+/// reason of a refusal.
+type CheckPermissions = unsafe extern "C" fn(
+    *mut raw::RedisModuleUser,
+    *mut *mut raw::RedisModuleString,
+    c_int,
+    c_int,
+    *mut raw::RedisModuleACLLogEntryReason,
+) -> c_int;
+
+/// [`CheckPermissions`], if the server has it: Valkey from 9.1 on, where rules can name databases. There the older
+/// `ACLCheckCommandPermissions` refuses each user with such a rule.
+fn check_permissions() -> Option<CheckPermissions> {
+    static FOUND: OnceLock<Option<CheckPermissions>> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let mut found = None::<CheckPermissions>;
+        let name = c"RedisModule_ACLCheckPermissions".as_ptr();
+        // SAFETY: a C string, and room for a pointer to the function of that name, which is of this type.
+        unsafe { api!(RedisModule_GetApi(name, (&raw mut found).cast())) };
+        found
+    })
+}
+
+/// Whether the ACL user of `client`, whose call has waited, may still make that call in `database`. A refusal is in ACL
+/// LOG. True if the server knows no such user: it is another module's, or deleted, and then its connections are closed.
+pub fn may_still(client: u64, database: u32, call: &[OwnedName]) -> bool {
     let Some(ctx) = module_ctx() else { return true };
     // SAFETY: valid context; the server refuses an unknown id.
     let name = unsafe {
         OwnedName::from_raw(api!(RedisModule_GetClientUserNameById(ctx.as_ptr(), client)))
     };
-    let Some(name) = name else { return true };
-    let Some(account) = Account::named(name.name()) else { return false };
+    let Some(account) = name.and_then(|name| Account::named(name.name())) else { return true };
     let mut argv: Vec<_> = call.iter().map(|word| word.name().as_ptr()).collect();
-    let count = c_int::try_from(argv.len()).unwrap_or(c_int::MAX);
-    // SAFETY: a live user, and an array of that many live strings.
+    let number = |number| c_int::try_from(number).unwrap_or(c_int::MAX);
+    let (count, database) = (number(argv.len()), number(database as usize));
+    let (user, argv) = (account.0.as_ptr(), argv.as_mut_ptr());
+    let mut reason = raw::RedisModuleACLLogEntryReason_REDISMODULE_ACL_LOG_CMD;
+    // SAFETY: a live user, an array of that many live strings, and room for a reason.
     let answer = unsafe {
-        api!(RedisModule_ACLCheckCommandPermissions(account.0.as_ptr(), argv.as_mut_ptr(), count))
+        match check_permissions() {
+            Some(check) => check(user, argv, count, database, &raw mut reason),
+            None => api!(RedisModule_ACLCheckCommandPermissions(user, argv, count)),
+        }
     };
     // Another error is none of the user's: the server knows the command under another name.
     let may = ok(answer) || io::Error::last_os_error().kind() != io::ErrorKind::PermissionDenied;
     if !may && let Some(command) = call.first() {
-        account.log(ctx, command, raw::RedisModuleACLLogEntryReason_REDISMODULE_ACL_LOG_CMD);
+        account.log(ctx, command, reason);
     }
     may
 }

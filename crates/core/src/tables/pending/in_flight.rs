@@ -161,14 +161,16 @@ impl GrantsInFlight {
         }
     }
 
-    /// The connection that the answer to `waiter` goes to, and the keys that it grants, with their family.
+    /// The connection that the answer to `waiter` goes to, and the keys that it grants, with their family and
+    /// database.
     pub fn sent_to(
         &self,
         waiter: WaiterId,
-    ) -> Option<(u64, Kind, impl ExactSizeIterator<Item = &[u8]>)> {
+    ) -> Option<(u64, Kind, u32, impl ExactSizeIterator<Item = &[u8]>)> {
         let grant = self.grants.get(&waiter)?;
         let names = grant.parts.iter().map(|part| &*part.name);
-        Some((grant.client, grant.parts.first()?.kind, names))
+        let first = grant.parts.first()?;
+        Some((grant.client, first.kind, first.db, names))
     }
 
     /// Takes all of them away.
