@@ -5,7 +5,6 @@
 use dlock_core::base::ids::QueueId;
 use dlock_core::base::key::{Key, Place};
 use dlock_core::base::time::{Instant, Now};
-use dlock_core::machine::ServerEvent;
 use dlock_core::ports::store::Lookup;
 use dlock_core::tables::regime::Gate;
 use std::ops::Range;
@@ -32,7 +31,7 @@ pub fn check(ctx: Ctx<'_>, now: Now) {
     });
     let Some(Portion { queues, names, mut lost }) = next.flatten() else { return };
     if !ctx.cluster_is_up() {
-        return end_calls(ctx, queues);
+        return end_calls(ctx, queues, now);
     }
     let names = names.into_iter();
     let not_ours = names.filter(|(_, name)| ctx.accepts_writes(name) == Verdict::NotOurSlot);
@@ -67,10 +66,14 @@ pub fn check(ctx: Ctx<'_>, now: Now) {
 
 /// The cluster is down: ends the blocked calls in these queues, as servers do with their own. Redis has done it by
 /// then, Valkey leaves those of modules alone.
-fn end_calls(ctx: Ctx<'_>, queues: Range<QueueId>) {
+fn end_calls(ctx: Ctx<'_>, queues: Range<QueueId>, now: Now) {
     let allowed = Allowed { gate: Gate::Shut, scope: Scope::Everywhere };
     work::on_keys(ctx, allowed, |shell, turn| {
-        shell.machine.event(turn, ServerEvent::ClusterDown(queues));
+        let end = queues.end;
+        let next = shell.machine.cluster_down(turn, queues);
+        if next < end {
+            shell.slot_round.resume(next, now);
+        }
     });
 }
 

@@ -47,8 +47,6 @@ pub enum ServerEvent<'a> {
     Withdrawn(WaiterId),
     /// A blocked call ended with its connection.
     HungUp(WaiterId),
-    /// The cluster is down: the blocked calls in these queues end.
-    ClusterDown(Range<QueueId>),
     /// A grant did not reach its blocked caller.
     Undelivered(WaiterId),
     /// RENAME or MOVE brought a value to this key.
@@ -157,7 +155,6 @@ impl Machine {
                 disconnect::withdraw(tables, turn.keys, turn.now, waiter);
             }
             ServerEvent::HungUp(waiter) => disconnect::hang_up(tables, turn.keys, turn.now, waiter),
-            ServerEvent::ClusterDown(queues) => disconnect::end_calls(tables, turn, queues),
             ServerEvent::Undelivered(waiter) => undelivered::undelivered(tables, turn, waiter),
             ServerEvent::Moved(key) => keyspace::moved(tables, turn, key),
             ServerEvent::Unlinked(key, lost) => lost::unlinked(tables, turn, key, lost),
@@ -221,6 +218,12 @@ impl Machine {
         fx: &mut Effects,
     ) -> QueueId {
         keyspace::slot_lost(&mut self.tables, queues, place, fx)
+    }
+
+    /// The cluster is down: the blocked calls in these queues end, until that makes much work. Returns the first number
+    /// whose calls have not all ended.
+    pub fn cluster_down(&mut self, turn: &mut Turn<'_>, queues: Range<QueueId>) -> QueueId {
+        disconnect::end_calls(&mut self.tables, turn, queues)
     }
 
     /// Carries out `DLOCK.APPLY key payload`: sets the key to the state in the payload. If that cannot be done, this

@@ -106,16 +106,26 @@ pub(crate) fn withdraw(tables: &mut Tables, store: &mut dyn Store, now: Now, wai
     end_call(tables, store, now, waiter, GivesUp::Unblocked);
 }
 
-/// The cluster is down: ends the blocked calls in these queues, as [`withdraw`] does.
-pub(crate) fn end_calls(tables: &mut Tables, turn: &mut Turn<'_>, queues: Range<QueueId>) {
+/// The cluster is down: ends the blocked calls in these queues, as [`withdraw`] does, until that makes much work.
+/// Returns the first number whose calls have not all ended.
+pub(crate) fn end_calls(
+    tables: &mut Tables,
+    turn: &mut Turn<'_>,
+    queues: Range<QueueId>,
+) -> QueueId {
+    let begun = tables.waits.moves();
     for queue in queues.start.up_to(queues.end) {
         for slot in tables.waits.waiters_of(queue) {
             let parked = tables.waits.get(slot).filter(|waiter| waiter.wait_state.is_parked());
             let Some(call) = parked.map(|waiter| waiter.id) else { continue };
+            if tables.waits.has_done_enough(turn.fx, begun) {
+                return queue;
+            }
             withdraw(tables, turn.keys, turn.now, call);
             turn.fx.wake(call, Outcome::fault(ErrorCode::ClusterDown, "The cluster is down"));
         }
     }
+    queues.end
 }
 
 /// The connection of a blocked call is closed. As [`withdraw`], but a place in a durable queue stays:

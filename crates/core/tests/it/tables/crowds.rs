@@ -1,7 +1,9 @@
 //! Very many waiters and holds with the default settings: each step, and each tick after it, does a portion.
 
 use crate::support::{MS, World};
+use dlock_core::base::ids::QueueId;
 use dlock_core::base::key::Key;
+use dlock_core::base::slab::SlabId as _;
 use dlock_core::events::tick::Progress;
 use dlock_core::machine::{Fact, ServerEvent};
 use dlock_core::ports::effects::{Effects, Outcome};
@@ -177,4 +179,27 @@ fn many_shortened_leases_in_one_step_serve_one_portion() {
         ticks += 1;
         assert!(ticks < 1_000, "all are served");
     }
+}
+
+#[test]
+fn very_many_calls_in_a_cluster_that_is_down_end_in_portions() {
+    let mut world = World::new(Settings::default(), 1_000_000 * MS);
+    let holder = LockOp::Acquire(Acquire::new(b"k", b"h"));
+    let _ = world.call(caller(1), Op::Lock(LockFamily::Lock, holder));
+    for n in 0..MANY {
+        let owner = n.to_be_bytes();
+        let call = Acquire { block_ms: Some(0), ..Acquire::new(b"k", &owner) };
+        let _ =
+            world.call(caller(2 + u64::from(n)), Op::Lock(LockFamily::Lock, LockOp::Acquire(call)));
+    }
+    let (mut ended, mut next) = (0, QueueId::FIRST);
+    while ended < MANY as usize {
+        let seen = world.step(|machine, turn| {
+            let bound = machine.tables().waits.queue_bound();
+            next = machine.cluster_down(turn, next..bound);
+        });
+        assert!((1..=MOST).contains(&seen.wakes.len()), "{} calls end at once", seen.wakes.len());
+        ended += seen.wakes.len();
+    }
+    assert_eq!(ended, MANY as usize);
 }
