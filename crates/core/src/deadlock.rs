@@ -178,7 +178,8 @@ fn would_wait<'t>(
 /// The result of a check.
 fn conclude(tables: &mut Tables, turn: &Turn<'_>, budget: &Budget, found: Found) -> Option<String> {
     tables.searched += budget.spent() as u64;
-    if matches!(found, Found::Exceeded | Found::Unsure) {
+    let is_open = matches!(found, Found::Nothing) && tables.waits.next_unlisted().is_some();
+    if is_open || matches!(found, Found::Exceeded | Found::Unsure) {
         tables.counters.deadlock_searches_cut += 1;
         late::note_cut(tables, turn.now.mono);
     }

@@ -80,6 +80,9 @@ pub(crate) fn next_search(tables: &Tables) -> Option<Instant> {
     if !searches_late(tables) || late.found.is_some() {
         return None;
     }
+    if late.round.is_none() && tables.waits.next_unlisted().is_some() {
+        return None; // the tick lists them first
+    }
     if late.round.is_some() || late.is_urgent {
         return Some(late.rests_until);
     }
@@ -111,7 +114,9 @@ pub(crate) fn search_late(tables: &mut Tables, now: Now) -> bool {
     }
     if is_over {
         let covered = core::mem::take(&mut late.covered);
-        if round.is_unsure || tables.waits.next_unlisted().is_some() {
+        let is_open = tables.waits.next_unlisted().is_some();
+        if round.is_unsure || is_open {
+            late.is_urgent |= is_open && covered.count > 0;
             late.cut.add(covered);
         } else {
             late.seen = Some(round.changes);

@@ -136,7 +136,9 @@ impl WaitQueues {
     /// Whether any owner can be waiting for `owner`, as far as this is known in O(1).
     pub fn can_be_awaited(&self, owner: &[u8]) -> bool {
         !self.waiters.is_empty()
-            && (self.owner_slot_of(owner).is_some() || self.queues_held_by(owner).next().is_some())
+            && (self.owner_slot_of(owner).is_some()
+                || self.queues_held_by(owner).next().is_some()
+                || !self.unlisted.is_empty())
     }
 
     /// The queues of keys that `owner` holds.
