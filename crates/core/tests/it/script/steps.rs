@@ -18,7 +18,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const COMMIT: &str = "e558fde4";
+const COMMIT: &str = "68654212";
 
 const HISTORIES: u64 = 20_000;
 /// Number of histories that show rare differences, too.

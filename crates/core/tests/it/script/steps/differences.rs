@@ -1,4 +1,4 @@
-//! What this core does otherwise than that of e558fde4, on purpose.
+//! What this core does otherwise than that of 68654212, on purpose.
 
 /// An intended difference.
 pub struct Difference {
@@ -12,53 +12,78 @@ pub struct Difference {
     pub ends: bool,
 }
 
-/// What a row shows, without its events and tokens, in an order of its own: some rows are sorted by their texts.
-fn parts(shown: &str) -> Vec<&str> {
-    let parts =
-        shown.split("; ").map(|part| part.split(['+', '#']).next().unwrap_or_default().trim());
-    let mut parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+/// What a row shows without tokens, and without the keys that are a part of the grant of one of several.
+fn without_tokens(shown: &str) -> String {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_token = |word: &&str| word.strip_prefix(['t', '#']).is_some_and(is_number);
+    let is_kept = |word: &&str| !is_token(word) && word.len() > 1;
+    shown.split([' ', ';']).filter(is_kept).collect::<Vec<_>>().join(" ")
+}
+
+/// What a row shows, with no digits.
+fn without_digits(shown: &str) -> String {
+    shown.chars().filter(|one| !one.is_ascii_digit()).collect()
+}
+
+/// What a row shows, in an order of its own.
+fn sorted(shown: &str, separators: &[char]) -> Vec<String> {
+    let parts = shown.split(separators).map(str::trim).filter(|part| !part.is_empty());
+    let mut parts: Vec<String> = parts.map(str::to_owned).collect();
     parts.sort_unstable();
     parts
 }
 
-/// Whether a row shows all that it showed, but that more blocked calls end with Null, some of them instead of a grant.
-fn ends_waits_besides(old: &str, new: &str) -> bool {
-    let is_end = |part: &&&str| part.ends_with(" gets null");
-    let (old, new) = (parts(old), parts(new));
-    let ends = [&old, &new].map(|parts| parts.iter().filter(is_end).count());
-    let is_kept = |part: &&str| {
-        let ended = part.split_once(" gets t").map(|(client, _)| [client, " gets null"].concat());
-        new.contains(part) || ended.is_some_and(|ended| new.contains(&&*ended))
-    };
-    ends[0] < ends[1] && old.iter().all(is_kept)
-}
-
 pub const DIFFERENCES: &[Difference] = &[
     Difference {
-        why: "The grant to a place of DFAIR without a connection is an offer, and its message says so.",
-        explains: |_, old, new| parts(&old.replace(": granted ", ": offered ")) == parts(new),
+        why: "The kinds of work of one turn take turns: what falls due together ends in another order.",
+        explains: |row, old, new| {
+            let is_same = sorted(old, &[' ', ';']) == sorted(new, &[' ', ';']);
+            is_same && !row.contains("DLOCK.LOG") && old.matches("+acquire").count() < 2
+        },
         is_rare: false,
         ends: false,
     },
     Difference {
-        why: "A RELEASE without an id, of an owner that holds nothing but waits, ends the wait.",
+        why: "In that order grants get their tokens, and a call for one of several gets its key.",
         explains: |row, old, new| {
-            let is_release = row.contains(".RELEASE ") && !row.contains("TOKEN");
-            is_release && parts(old).contains(&"NOTHELD") && parts(new).contains(&"null")
+            let [old, new] = [old, new].map(|shown| sorted(&without_tokens(shown), &[' ']));
+            !row.contains("DLOCK.LOG") && old == new && old.iter().any(|part| part == "+acquire")
         },
         is_rare: false,
         ends: true,
     },
     Difference {
-        why: "RELEASE … ALL also ends the wait of its owner, which a MACQUIRE can have beside a hold.",
-        explains: |row, old, new| row.ends_with(" ALL") && ends_waits_besides(old, new),
+        why: "A token that no reply told is another: its grant came in another order.",
+        explains: |_, old, new| without_digits(old) == without_digits(new),
         is_rare: true,
         ends: true,
     },
     Difference {
-        why: "DLOCK.UNBLOCK … ERROR ends a blocked call with STOPPED. UNBLOCKED is a demotion.",
+        why: "A cycle is told before the leases in it end, if both are due.",
+        explains: |_, old, new| new.contains(" gets DEADLOCK") && !old.contains(" gets DEADLOCK"),
+        is_rare: true,
+        ends: true,
+    },
+    Difference {
+        why: "A swap of databases in which leases are due: another one ends first.",
         explains: |row, old, new| {
-            row.ends_with(" ERROR") && parts(&old.replace(" UNBLOCKED", " STOPPED")) == parts(new)
+            let parts =
+                |shown: &str| sorted(&shown.replace("gets deleted", "gets expired"), &[';']);
+            let (mut left, new) = (parts(old), parts(new));
+            let is_there = new.into_iter().all(|part| {
+                let at = left.iter().position(|one| *one == part);
+                at.map(|at| left.swap_remove(at)).is_some()
+            });
+            row.contains("swapdb") && is_there && left.iter().all(|part| part == "+expire")
+        },
+        is_rare: true,
+        ends: true,
+    },
+    Difference {
+        why: "The log lists in that order: its ten newest entries, and their counts of waiters, are others.",
+        explains: |row, old, new| {
+            let entries = |shown: &str| shown.matches(" held ").count();
+            row.ends_with("DLOCK.LOG GET") && entries(old) == entries(new)
         },
         is_rare: false,
         ends: false,

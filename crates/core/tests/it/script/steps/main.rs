@@ -4,7 +4,9 @@
 extern crate self as dlock_testing;
 
 mod dice;
+mod model;
 mod script;
+mod simulator;
 mod support;
 pub mod table;
 
