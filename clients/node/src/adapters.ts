@@ -39,7 +39,6 @@ async function openIoRedis(template: Redis, onEnd: OnEnd, node?: Address, signal
     failure ??= error;
     logged(error);
   });
-  redis.on("end", () => onEnd(failure ?? new Error("the connection ended")));
   const stream = () => (redis as unknown as { stream?: import("node:net").Socket }).stream;
   const close = () => {
     redis.disconnect();
@@ -50,6 +49,7 @@ async function openIoRedis(template: Redis, onEnd: OnEnd, node?: Address, signal
   redis.once("connect", unref);
   afterReads(unref); // while it connects, too
   await redis.connect().catch((error: unknown) => { throw failure ?? error; });
+  redis.on("end", () => onEnd(failure ?? new Error("the connection ended")));
   return {
     send(commands, isUrgent) {
       const socket = stream();

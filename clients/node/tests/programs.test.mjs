@@ -48,7 +48,6 @@ function settingsOf({ queue = 10_000, replicas = 0, retryFor = 10_000, responseT
 const acquired = (io, request, { limit = Infinity, maxHold = Infinity, ...settings } = {}) =>
   acquire(io, request, limit, settingsOf(settings), maxHold).catch((error) => error);
 
-/** The commands of the module. */
 const verbs = (io) => io.sent.flatMap(({ commands }) => commands.flatMap(([verb]) => verb.split(".").slice(1)));
 
 /** The commands that programs in the background send first. */
