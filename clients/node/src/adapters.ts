@@ -4,6 +4,8 @@
  * a reply that comes late is never taken for another.
  */
 
+import { once } from "node:events";
+
 import type { Cluster, Redis } from "ioredis";
 import type { createClient, createCluster, createSentinel } from "redis";
 
@@ -37,7 +39,6 @@ async function openIoRedis(template: Redis, onEnd: OnEnd, node?: Address, signal
     failure ??= error;
     logged(error);
   });
-  redis.on("end", () => onEnd(failure ?? new Error("the connection ended")));
   const stream = () => (redis as unknown as { stream?: import("node:net").Socket }).stream;
   const close = () => {
     redis.disconnect();
@@ -47,23 +48,14 @@ async function openIoRedis(template: Redis, onEnd: OnEnd, node?: Address, signal
   const unref = () => void stream()?.unref();
   redis.once("connect", unref);
   afterReads(unref); // while it connects, too
-  await redis.connect().catch((error: unknown) => {
-    close();
-    throw failure ?? error;
-  });
-  let isCorked = false;
+  await redis.connect().catch((error: unknown) => { throw failure ?? error; });
+  redis.on("end", () => onEnd(failure ?? new Error("the connection ended")));
   return {
-    send(commands, isUrgent = false) {
+    send(commands, isUrgent) {
       const socket = stream();
-      if (isUrgent || !isCorked) socket?.cork();
-      if (!isUrgent && !isCorked) { // one write for all that is sent before the loop waits again
-        isCorked = true;
-        afterReads(() => {
-          isCorked = false;
-          socket?.uncork();
-        });
-      }
+      socket?.cork(); // one write for all that is sent before the loop waits again
       const replies = commands.map((command) => redis.call(...words(command)));
+      if (!isUrgent) afterReads(() => socket?.uncork());
       while (isUrgent && socket !== undefined && socket.writableCorked > 0) socket.uncork();
       return replies;
     },
@@ -113,10 +105,7 @@ async function openNodeRedis(
   });
   client.on("end", () => isOpen && onEnd(new Error("the connection ended")));
   client.unref();
-  await client.connect().catch((error: unknown) => {
-    close();
-    throw error;
-  });
+  await client.connect();
   isOpen = true;
   return {
     send(commands, isUrgent) {
@@ -133,10 +122,7 @@ function ioRedisCluster(client: Cluster): Adapter {
   const nodes = async () => {
     if (client.status === "wait") client.connect().catch(logged);
     if (client.nodes().length === 0) {
-      await new Promise((resolve) => {
-        client.once("+node", resolve);
-        setTimeout(resolve, 1000).unref();
-      });
+      await once(client, "+node", { signal: AbortSignal.timeout(1000) }).catch(logged);
     }
     return client.nodes();
   };

@@ -1,6 +1,6 @@
 /** Sends batches to the nodes of a cluster, and follows the slots. */
 
-import { Server, type Adapter, type Address, type Connection, type Limits, type Sender } from "./connections.js";
+import { Server, type Adapter, type Address, type Limit, type Sender } from "./connections.js";
 import { Disconnected, ServerError } from "./errors.js";
 import type { Ending } from "./lifetime.js";
 import { Batch, log, type Reply } from "./requests.js";
@@ -26,7 +26,7 @@ export class Cluster implements Sender {
   readonly #slots = new Map<number, string>();
   #refreshing: Promise<void> | undefined;
 
-  constructor(readonly adapter: Adapter, readonly limits: Limits, readonly onDrop: (isReplica: boolean) => void) {}
+  constructor(readonly adapter: Adapter, readonly limit: Limit, readonly onDrop: (isReplica: boolean) => void) {}
 
   node(key: string): string { return this.#slots.get(slotOf(key)) ?? ""; }
 
@@ -35,7 +35,7 @@ export class Cluster implements Sender {
   async run(batch: Batch, call?: Ending): Promise<readonly Reply[]> {
     if (this.node(batch.key) === "") await this.#refresh();
     const name = this.node(batch.key);
-    if (name === "") return batch.toSend().map(() => new Disconnected(`no node has the slot of '${batch.key}'`));
+    if (name === "") return batch.commands.map(() => new Disconnected(`no node has the slot of '${batch.key}'`));
     const first = await this.#node(name).run(batch, call);
     const replies = await Promise.all(first.map((reply, index) => this.#follow(batch, index, reply, name, call)));
     if (replies.some((reply) => reply instanceof Disconnected)) void this.#refresh(); // perhaps a replica took over
@@ -64,7 +64,7 @@ export class Cluster implements Sender {
   #node(name: string): Server {
     let server = this.#nodes.get(name);
     if (server === undefined) {
-      server = new Server(this.adapter, this.limits, this.onDrop, addressOf(name));
+      server = new Server(this.adapter, this.limit, this.onDrop, addressOf(name));
       this.#nodes.set(name, server);
     }
     return server;
@@ -98,10 +98,10 @@ export class Cluster implements Sender {
   }
 
   /** Messages of plain channels reach all nodes. */
-  async subscribe(channels: string[], onMessage: (text: string) => void, onEnd: () => void): Promise<Connection> {
+  async subscribe(channels: string[], onMessage: (text: string) => void, ended: Ending): Promise<void> {
     const [name] = await this.#candidates();
     if (name === undefined) throw new Disconnected("no node of the cluster is known");
-    return this.#node(name).subscribe(channels, onMessage, onEnd);
+    return this.#node(name).subscribe(channels, onMessage, ended);
   }
 
   close(): void {

@@ -32,20 +32,18 @@ export interface Adapter {
   nodes?(): Promise<readonly Address[]>;
 }
 
-/** How long replies may take, in milliseconds. */
-export interface Limits {
-  /** To a call that blocks, besides its time. */
-  readonly longest: number;
-  /** To all else, and how long a connection may take to open: it follows the shortest lease. */
-  usual(): number;
-}
+/**
+ * How long the reply to a call that blocks for this time may take, in milliseconds. Of 0: the reply to any other call,
+ * or a step of the opening of a connection; it follows the shortest lease.
+ */
+export type Limit = (block: number) => number;
 
 /** What sends batches: one server, or a cluster. */
 export interface Sender {
   /** Returns the replies; errors, also that none came, are among them. */
   run(batch: Batch, call?: Ending): Promise<readonly Reply[]>;
-  /** Opens a connection that receives messages. */
-  subscribe(channels: string[], onMessage: (text: string) => void, onEnd: () => void): Promise<Connection>;
+  /** Opens a connection that receives messages, until `ended`, which also closes it. */
+  subscribe(channels: string[], onMessage: (text: string) => void, ended: Ending): Promise<void>;
   /** Names the node of a key. */
   node(key: string): string;
   /** Whether there is a connection for this key. */
@@ -55,45 +53,43 @@ export interface Sender {
 
 /** A connection, and the batches whose replies are still to come. If none comes in time, the connection ends. */
 class Link {
-  isOver = false;
-  readonly #rejects = new Set<(error: Error) => void>();
+  isReplica = false;
+  #open = 0; // batches without all their replies
   #progressAt = 0;
   #overdueSince = -1;
   #timer: NodeJS.Timeout | undefined;
   #watchAt = 0;
+  #block = 0;
 
-  constructor(
-    readonly connection: Connection, public limit: () => number,
-    readonly onOver: (link: Link, isReplica: boolean) => void,
-  ) {}
+  /** `ended`: a reply that comes later must not be taken for that of a later request. */
+  constructor(readonly connection: Connection, readonly ended: Ending, readonly limit: Limit) {
+    ended.onEnd(() => clearTimeout(this.#timer));
+  }
 
   run(batch: Batch): Promise<readonly Reply[]> {
     return new Promise((resolve, reject) => {
-      if (this.isOver) return reject(new Disconnected("the connection ended"));
-      this.#rejects.add(reject);
-      if (this.#rejects.size === 1) this.#progressAt = performance.now();
-      this.#watchIn(this.#progressAt + this.limit() - performance.now());
-      const commands = batch.toSend();
-      const replies = new Array<Reply>(commands.length);
-      let left = commands.length;
-      let isReplica = false;
-      const settle = (index: number, reply: Reply) => {
-        if (this.isOver) return; // late: nobody waits for it
+      const takeBack = this.ended.onEnd(() => reject(this.ended.reason));
+      if (this.ended.isOver) return;
+      this.#open += 1;
+      if (this.#open === 1) this.#progressAt = performance.now();
+      this.#block = batch.block;
+      this.#watchIn(this.#progressAt + this.limit(this.#block) - performance.now());
+      const settle = (reply: Reply, index: number) => {
         const fits = reply instanceof ServerError || batch.fits(reply, index);
         const broken = fits ? reply : new Disconnected("a reply of another request");
-        if (broken instanceof Disconnected) return this.end(broken);
+        if (broken instanceof Disconnected) this.ended.end(broken);
         this.#progressAt = performance.now();
-        isReplica ||= reply instanceof ServerError && reply.code === "READONLY";
-        replies[index] = reply;
-        left -= 1;
-        if (left > 0) return;
-        this.#rejects.delete(reject);
-        resolve(replies);
-        if (isReplica) this.end(new Disconnected("the server is a replica"), true); // the next may lead to the primary
+        this.isReplica ||= reply instanceof ServerError && reply.code === "READONLY";
+        return reply;
       };
-      for (const [index, reply] of this.connection.send(commands, batch.isUrgent).entries()) {
-        reply.then((value) => settle(index, value), (error: unknown) => settle(index, fromLibrary(error)));
-      }
+      const sent = this.connection.send(batch.commands, batch.isUrgent)
+        .map((reply, index) => reply.catch(fromLibrary).then((it) => settle(it, index)));
+      void Promise.all(sent).then((replies) => {
+        takeBack();
+        this.#open -= 1;
+        resolve(replies);
+        if (this.isReplica) this.ended.end(new Disconnected("the server is a replica")); // the next may be the primary
+      });
     });
   }
 
@@ -108,12 +104,12 @@ class Link {
   readonly #watch = (): void => {
     afterReads(() => { // after a long computation timers run before replies are read
       this.#timer = undefined;
-      if (this.isOver || this.#rejects.size === 0) return;
-      const limit = this.limit();
+      if (this.ended.isOver || this.#open === 0) return;
+      const limit = this.limit(this.#block);
       let left = this.#progressAt + limit - performance.now();
       if (left <= 0) {
         if (this.#overdueSince === this.#progressAt) {
-          return this.end(new Disconnected(`no reply within ${limit} ms`));
+          return this.ended.end(new Disconnected(`no reply within ${limit} ms`));
         }
         this.#overdueSince = this.#progressAt; // that computation may have kept the request from being written
         left = limit / 10;
@@ -121,17 +117,6 @@ class Link {
       this.#watchIn(left);
     });
   };
-
-  /** Ends the connection: a reply that comes later must not be taken for that of a later request. */
-  end(error: Error, isReplica = false): void {
-    if (this.isOver) return;
-    this.isOver = true;
-    clearTimeout(this.#timer);
-    this.connection.close();
-    for (const reject of this.#rejects) reject(error);
-    this.#rejects.clear();
-    this.onOver(this, isReplica);
-  }
 }
 
 /** With these a server refuses a connection for good. Any other error while it is opened is a failed connection. */
@@ -143,18 +128,17 @@ const [MOST_BLOCKED, MOST_SPARES] = [16, 4];
 /** Sends batches over one connection, without waiting for the replies to those before. */
 export class Server implements Sender {
   #link: Link | undefined;
-  #isOpening = false;
+  #opening: Promise<Link> | undefined;
   #isClosed = false;
-  #queue: ((link: Link | Error) => void)[] = [];
   readonly #spares: Link[] = [];
   #blocked = 0;
   /** Calls that wait for one of those connections. */
   readonly #blocking = new Set<() => void>();
-  /** What ends the connections that are open, or being opened. */
-  readonly #ends = new Set<() => void>();
+  /** The ends of the connections that are open, or being opened. */
+  readonly #ends = new Set<Ending>();
 
   constructor(
-    readonly adapter: Adapter, readonly limits: Limits, readonly onDrop: (isReplica: boolean) => void,
+    readonly adapter: Adapter, readonly limit: Limit, readonly onDrop: (isReplica: boolean) => void,
     readonly address?: Address,
   ) {}
 
@@ -162,86 +146,66 @@ export class Server implements Sender {
     try {
       if (batch.block > 0) {
         if (await this.#mayBlock(call)) return await this.#alone(batch, call);
-        const { key, poll, fits, confirm, reqid } = batch;
-        batch = new Batch(poll, key, { fits, confirm, reqid });
+        const { key, poll, fits, reqid } = batch;
+        batch = new Batch(poll, key, { fits, reqid });
       }
       if (call.isOver) throw new Disconnected("interrupted");
-      if (this.#link !== undefined) return await this.#link.run(batch);
-      return await new Promise((resolve, reject) => {
-        this.#queue.push((link) => {
-          if (link instanceof Link && !call.isOver) resolve(link.run(batch));
-          else reject(link instanceof Error ? link : new Disconnected("interrupted"));
-        });
-        if (!this.#isOpening) void this.#open();
-      });
+      const link = this.#link ?? await (this.#opening ??= this.#open());
+      if (call.isOver) throw new Disconnected("interrupted");
+      return await link.run(batch);
     } catch (error) {
-      return batch.toSend().map(() => fromLibrary(error));
+      return batch.commands.map(() => fromLibrary(error));
     }
   }
 
-  async #open(): Promise<void> {
-    this.#isOpening = true;
-    const opened = await this.#connect((link, isReplica) => {
-      if (this.#link !== link) return;
-      this.#link = undefined;
-      if (!this.#isClosed) this.onDrop(isReplica);
-    }).catch((error: Error) => error);
-    if (opened instanceof Link) this.#link = opened;
-    this.#isOpening = false;
-    for (const start of this.#queue.splice(0)) start(opened);
+  async #open(): Promise<Link> {
+    try {
+      const link = await this.#connect();
+      this.#link = link;
+      link.ended.onEnd(() => {
+        this.#link = undefined;
+        if (!this.#isClosed) this.onDrop(link.isReplica);
+      });
+      return link;
+    } finally {
+      this.#opening = undefined;
+    }
   }
 
-  async #connect(onOver: (link: Link, isReplica: boolean) => void = () => {}): Promise<Link> {
-    let link: Link | undefined;
-    let ended: Error | undefined;
-    const connection = await this.#openConnection((error) => {
-      ended = error;
-      link?.end(new Disconnected(error.message));
-    });
-    link = new Link(connection, () => this.limits.usual(), onOver);
-    if (ended === undefined && !this.#isClosed) return link;
-    link.end(new Disconnected("closed"));
-    throw new Disconnected((ended as Error | undefined)?.message ?? "closed");
+  async #connect(): Promise<Link> {
+    const ended = new Ending();
+    return new Link(await this.#openConnection(ended), ended, this.limit);
   }
 
-  async #openConnection(onEnd: (error: Error) => void): Promise<Connection> {
+  /** `ended` also closes the connection. */
+  async #openConnection(ended: Ending): Promise<Connection> {
+    if (this.#isClosed) throw new Disconnected("closed");
     const controller = new AbortController();
-    const { signal } = controller;
-    const opening = this.adapter.connect(onEnd, this.address, signal);
-    const end = () => {
-      this.#ends.delete(end);
+    const onEnd = (error: Error) => ended.end(new Disconnected(error.message));
+    const opening = this.adapter.connect(onEnd, this.address, controller.signal);
+    this.#ends.add(ended);
+    ended.onEnd(() => {
+      this.#ends.delete(ended);
       controller.abort();
       opening.then((connection) => connection.close(), () => {});
-    };
-    this.#ends.add(end);
-    try {
-      const connection = await this.#inTime(opening, signal);
-      return {
-        send: (commands, isUrgent) => connection.send(commands, isUrgent),
-        subscribe: (channels, onMessage) => connection.subscribe(channels, onMessage),
-        close: end,
-      };
-    } catch (error) {
-      end();
-      throw error;
-    }
+    });
+    return this.#inTime(opening, ended);
   }
 
   /** A batch that blocks has a connection of its own. */
   async #alone(batch: Batch, call: Ending): Promise<readonly Reply[]> {
     let link: Link | undefined;
-    const interrupt = () => link?.end(new Disconnected("interrupted"));
+    const interrupt = () => link?.ended.end(new Disconnected("interrupted"));
     const takeBack = call.onEnd(interrupt);
     try {
       const spare = this.#spares.pop();
-      link = spare?.isOver === false ? spare : await this.#connect();
-      link.limit = () => this.limits.longest + batch.block;
+      link = spare?.ended.isOver === false ? spare : await this.#connect();
       if (call.isOver) interrupt();
       return await link.run(batch);
     } finally {
       takeBack();
-      if (link?.isOver === false && this.#spares.length < MOST_SPARES && !this.#isClosed) this.#spares.push(link);
-      else link?.end(new Disconnected("not needed"));
+      if (link?.ended.isOver === false && this.#spares.length < MOST_SPARES) this.#spares.push(link);
+      else link?.ended.end(new Disconnected("not needed"));
       this.#passOn();
     }
   }
@@ -265,32 +229,22 @@ export class Server implements Sender {
     next?.();
   }
 
-  async subscribe(channels: string[], onMessage: (text: string) => void, onEnd: () => void): Promise<Connection> {
-    const connection = await this.#openConnection(onEnd);
-    try {
-      await this.#inTime(connection.subscribe(channels, onMessage));
-      return connection;
-    } catch (error) {
-      connection.close();
-      throw error;
-    }
+  async subscribe(channels: string[], onMessage: (text: string) => void, ended: Ending): Promise<void> {
+    const connection = await this.#openConnection(ended);
+    await this.#inTime(connection.subscribe(channels, onMessage), ended);
   }
 
-  /** Limits how long a step of a connection takes. */
-  #inTime<T>(promise: Promise<T>, signal?: AbortSignal): Promise<T> {
-    return new Promise((resolve, reject) => {
-      const limit = this.limits.usual();
-      const late = () => afterReads(() => reject(new Disconnected(`no connection within ${limit} ms`)));
-      const timer = setTimeout(late, limit).unref();
-      signal?.addEventListener("abort", () => {
-        clearTimeout(timer);
-        reject(new Disconnected("closed"));
-      }, { once: true });
-      promise.then(resolve, (error: unknown) => {
-        const found = fromLibrary(error);
-        reject(REFUSALS.has(found.code) ? found : new Disconnected(found.message));
-      }).finally(() => clearTimeout(timer));
-    });
+  /** Limits how long a step of the opening takes. A failure ends the connection. */
+  async #inTime<T>(step: Promise<T>, ended: Ending): Promise<T> {
+    const limit = this.limit(0);
+    const late = () => { throw new Disconnected(`no connection within ${limit} ms`); };
+    try {
+      return await bounded(step, limit, ended, late);
+    } catch (error) {
+      const found = fromLibrary(error);
+      ended.end(REFUSALS.has(found.code) ? found : new Disconnected(found.message));
+      throw ended.reason;
+    }
   }
 
   node(): string { return ""; }
@@ -299,8 +253,7 @@ export class Server implements Sender {
 
   close(): void {
     this.#isClosed = true;
-    this.#link?.end(new Disconnected("closed"));
-    for (const end of this.#ends) end();
+    for (const ended of this.#ends) ended.end(new Disconnected("closed"));
   }
 }
 

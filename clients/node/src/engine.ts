@@ -5,9 +5,9 @@ import { getEventListeners } from "node:events";
 import { adapterOf, type Client } from "./adapters.js";
 import { atMostOnceIn, CLOCK_INTERVAL, now } from "./clock.js";
 import { Cluster } from "./cluster.js";
-import { Server, type Adapter, type Connection, type Sender } from "./connections.js";
+import { Server, type Adapter, type Sender } from "./connections.js";
 import { closed, Disconnected, type LossReason } from "./errors.js";
-import { Registry, type HoldState, type RenewalBatch } from "./holds.js";
+import { Registry, type HoldState } from "./holds.js";
 import { bounded, Ending, keepAlive } from "./lifetime.js";
 import type { Io, ProgramSettings } from "./programs.js";
 import { log, message, newId, POLL, Replicas, type Batch, type Message, type Reply } from "./requests.js";
@@ -19,25 +19,17 @@ const FLUSHES = "dlock:notify";
 const [HINT_PAUSE, CHECK_PAUSE] = [100, 1000];
 
 /** Waits for a message about one request. */
-class Waiter {
-  isWoken = false;
+class Waiter extends Ending {
   message: Message | undefined;
-  onWake: (() => void) | undefined;
 
   wake(message?: Message): void {
     this.message = message;
-    this.isWoken = true;
-    this.onWake?.();
+    this.end();
   }
 }
 
 /** The settings of a `DLock` that concern connections: those who have the same ones share an engine. */
-export interface EngineSettings {
-  readonly queue: number;
-  readonly retryFor: number;
-  readonly responseTimeout: number;
-  readonly replicas: number;
-}
+export type EngineSettings = Omit<ProgramSettings, "replicas"> & { readonly replicas: number };
 
 const engines = new WeakMap<object, Map<string, Engine>>();
 
@@ -57,9 +49,7 @@ export function engineOf(client: Client, settings: EngineSettings): Engine {
 }
 
 /** The process would end now. */
-function onExit(): void {
-  for (const engine of open) engine.onExit();
-}
+const onExit = () => open.forEach((engine) => engine.onExit());
 
 export class Engine {
   /** How many `DLock`s use it. */
@@ -70,31 +60,29 @@ export class Engine {
   /** What callers of `runOnce` in this process share, by family and key. */
   readonly runs = new Map<string, unknown>();
   readonly #sender: Sender;
-  readonly #registry = new Registry();
+  readonly registry = new Registry();
   readonly #waiters = new Map<string, Waiter>();
   #hasWaited = false; // at the end of the process, for what is sent in the background
   #isListening = false;
-  #isSubscribed = false;
-  #subscription: Connection | undefined;
+  #subscription: Ending | undefined;
   #renewalTimer: NodeJS.Timeout | undefined;
   #wakesAt = Infinity; // when the holds are looked at next
   readonly #onFlush = atMostOnceIn(CHECK_PAUSE, () => this.#checkAll());
   readonly #onHint = atMostOnceIn(HINT_PAUSE, () => {
-    this.#registry.takeHints();
+    this.registry.takeHints();
     this.#wakeAt(now());
   });
 
-  constructor(adapter: Adapter, { queue, retryFor, responseTimeout, replicas }: EngineSettings) {
+  constructor(adapter: Adapter, settings: EngineSettings) {
+    const { responseTimeout, replicas } = settings;
     const isCluster = adapter.nodes !== undefined;
     if (isCluster && replicas > 0) throw new TypeError("replicas needs a client for one server or a Sentinel group");
-    const confirming = new Replicas(replicas, Math.min(responseTimeout / 3, 1000));
-    this.settings = { queue, retryFor, responseTimeout, replicas: confirming };
-    const limits = {
-      longest: responseTimeout, usual: () => Math.min(responseTimeout, this.#registry.shortest / 3),
-    };
+    this.settings = { ...settings, replicas: new Replicas(replicas, Math.min(responseTimeout / 3, 1000)) };
+    const limit = (block: number) =>
+      block > 0 ? responseTimeout + block : Math.min(responseTimeout, this.registry.shortest / 3);
     const check = atMostOnceIn(CHECK_PAUSE, () => this.#checkAll()); // places have lost their connection
-    const onReplica = atMostOnceIn(CHECK_PAUSE, () => this.#subscription?.close()); // messages come from the primary
-    this.#sender = new (isCluster ? Cluster : Server)(adapter, limits, (isReplica) => {
+    const onReplica = atMostOnceIn(CHECK_PAUSE, () => this.#subscription?.end()); // messages come from the primary
+    this.#sender = new (isCluster ? Cluster : Server)(adapter, limit, (isReplica) => {
       if (isReplica) onReplica();
       check();
     });
@@ -125,7 +113,7 @@ export class Engine {
     }
     const none = () => {
       const text = `no reply within ${Math.round(batch.within)} ms`;
-      return batch.toSend().map(() => new Disconnected(text, this.#sender.isOpen(batch.key)));
+      return batch.commands.map(() => new Disconnected(text, this.#sender.isOpen(batch.key)));
     };
     const sending = new Ending();
     try {
@@ -137,28 +125,25 @@ export class Engine {
 
   async #pause(ms: number, reqid: string | undefined, call: Ending): Promise<Message | undefined> {
     const waiter = this.#waiters.get(reqid ?? "");
-    if (waiter?.isWoken && !call.isOver) return waiter.message;
-    const woken = new Promise<void>((resolve) => waiter !== undefined && (waiter.onWake = resolve));
-    await bounded(woken, waiter === undefined || this.#isSubscribed ? ms : Math.min(POLL, ms), call, () => {});
+    const woken = new Promise<void>((resolve) => waiter?.onEnd(resolve));
+    const longest = waiter === undefined || this.#subscription !== undefined ? ms : Math.min(POLL, ms);
+    await bounded(woken, longest, call, () => {});
     return waiter?.message; // the last one: a grant may have ended in the same packet
   }
 
   // Holds.
 
   add(state: HoldState, session: object): void {
-    this.#registry.add(state);
+    this.registry.add(state);
     state.session = session;
-    if (state.isUnannounced) this.#subscription?.close(); // perhaps that of a server that became a replica
+    if (state.isUnannounced) this.#subscription?.end(); // perhaps that of a server that became a replica
     if (state.renewAt < this.#wakesAt - (state.until - state.renewAt) / 4) this.#wakeAt(state.renewAt);
   }
 
-  /** Whether the hold was there. */
-  remove(state: HoldState): boolean { return this.#registry.remove(state); }
-
   /** Takes the holds of a session out, or all, and sends their releases. They are lost if there is a reason. */
   takeOut(reason?: LossReason, session?: object): Promise<unknown> {
-    const holds = this.#registry.all().filter((hold) => session === undefined || hold.session === session);
-    const batches = this.#registry.releases(holds, (key) => this.#sender.node(key));
+    const holds = this.registry.all().filter((hold) => session === undefined || hold.session === session);
+    const batches = this.registry.releases(holds, (key) => this.#sender.node(key));
     const sent = Promise.all(batches.map((batch) => this.#sender.run(batch)));
     for (const hold of holds) {
       if (reason === undefined) hold.isReleased = true;
@@ -181,7 +166,7 @@ export class Engine {
    * whose end someone waits for keeps the process alive.
    */
   onExit(): void {
-    const holds = this.#registry.all();
+    const holds = this.registry.all();
     if (holds.some((hold) => hold.isLeadership && getEventListeners(hold.signal, "abort").length > 0)) {
       setTimeout(() => {}, CLOCK_INTERVAL); // then it is asked again
     } else if (holds.length > 0 || (this.running.size > 0 && !this.#hasWaited)) {
@@ -202,14 +187,10 @@ export class Engine {
   /** Renews what is due. Holds that are looked at call it, too: computations in turns keep timers back. */
   renewDue(): void {
     if (now() < this.#wakesAt) return;
-    const [rounds, again] = this.#registry.due(this.settings.replicas, (key) => this.#sender.node(key));
-    for (const round of rounds) void this.#renew(round);
-    if (this.#registry.size > 0) this.#wakeAt(again);
+    const [rounds, again] = this.registry.due(this.settings.replicas, (key) => this.#sender.node(key));
+    for (const round of rounds) void this.#sender.run(round.batch).then((replies) => round.apply(replies));
+    if (this.registry.size > 0) this.#wakeAt(again);
     else this.#wakesAt = Infinity;
-  }
-
-  async #renew(round: RenewalBatch): Promise<void> {
-    round.apply(await this.#sender.run(round.batch));
   }
 
   // Messages.
@@ -223,21 +204,15 @@ export class Engine {
 
   async #receive(): Promise<void> {
     while (open.has(this)) {
+      const subscription = new Ending();
       try {
-        let onEnd = () => {};
-        const ended = new Promise<void>((resolve) => (onEnd = resolve));
-        const receive = (text: string) => this.#onMessage(text);
-        const connection = await this.#sender.subscribe([this.channel, FLUSHES], receive, onEnd);
-        this.#subscription = { ...connection, close: () => (connection.close(), onEnd()) };
-        this.#isSubscribed = true;
+        await this.#sender.subscribe([this.channel, FLUSHES], (text) => this.#onMessage(text), subscription);
+        this.#subscription = subscription;
         this.#checkAll(); // messages may have been missed
-        if (!open.has(this)) this.#subscription.close();
-        await ended;
-        connection.close();
+        await new Promise<void>((resolve) => subscription.onEnd(resolve));
       } catch (error) {
         log("messages: %s", error);
       }
-      this.#isSubscribed = false;
       this.#subscription = undefined;
       if (open.has(this)) await new Promise((resolve) => setTimeout(resolve, 200).unref());
     }
@@ -246,8 +221,8 @@ export class Engine {
   /** Each wait asks again, and each hold is renewed. */
   #checkAll(): void {
     for (const waiter of this.#waiters.values()) waiter.wake();
-    this.#registry.checkAll();
-    if (this.#registry.size > 0) this.#wakeAt(now());
+    this.registry.checkAll();
+    if (this.registry.size > 0) this.#wakeAt(now());
   }
 
   #onMessage(text: string): void {
@@ -255,7 +230,7 @@ export class Engine {
     if (notice === undefined) return;
     if (notice.event === "flushed") return this.#onFlush();
     this.#waiters.get(notice.reqid)?.wake(notice);
-    if (this.#registry.onMessage(notice)) this.#onHint();
+    if (this.registry.onMessage(notice)) this.#onHint();
   }
 
   /** A `DLock` needs it no longer. The last one ends its connections; the client is the caller's. */
@@ -265,7 +240,6 @@ export class Engine {
     open.delete(this);
     if (open.size === 0) process.off("beforeExit", onExit);
     clearTimeout(this.#renewalTimer);
-    this.#subscription?.close();
     this.#sender.close();
   }
 }

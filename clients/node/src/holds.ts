@@ -32,8 +32,6 @@ export class HoldState {
   isUnannounced = false;
   /** The hold ends by the wish of its holder. */
   isReleased = false;
-  /** The code of the error with which its renewals fail. */
-  failure: string | undefined;
   #reason: LossReason | undefined;
   #controller: AbortController | undefined;
 
@@ -106,13 +104,14 @@ export class RenewalBatch {
 
   constructor(due: readonly HoldState[], readonly replicas: Replicas, within = Infinity) {
     this.#due = due.map((hold) => [hold, hold.lease(this.#sent)]);
-    this.#longest = Math.max(...due.map(({ request }) => request.lease));
+    const leases = due.map(({ request }) => request.lease);
+    this.#longest = Math.max(...leases);
     const renewals = this.#due.flatMap(([hold, lease]) =>
       hold.grants.map((grant) => hold.request.renew(grant, lease)));
-    const confirm = replicas.requests(Math.min(...this.#due.map(([{ request }]) => request.lease)));
+    const commands = [...renewals, ...replicas.requests(Math.min(...leases))];
     const tokens = due.flatMap(({ grants }) => grants.map(({ token }) => (typeof token === "string" ? 1 : token)));
     const fits = (reply: Reply, index: number) => index >= tokens.length || reply === tokens[index];
-    this.batch = new Batch(renewals, due[0]?.request.target.key ?? "", { within, confirm, fits, isUrgent: true });
+    this.batch = new Batch(commands, due[0]?.request.target.key ?? "", { within, fits, isUrgent: true });
   }
 
   /**
@@ -120,21 +119,19 @@ export class RenewalBatch {
    * next third of its lease, else sooner. Returns an error, if there is one; `isGrant`: the hold does not count before.
    */
   apply(replies: readonly Reply[], isGrant = false): ServerError | undefined {
-    const confirmed = replies.slice(this.batch.commands.length);
-    const refusal = this.replicas.refusal(confirmed, this.#sent, this.#longest, isGrant);
-    const errors: ServerError[] = [];
+    const refusal = this.replicas.refusal(replies, this.#sent, this.#longest, isGrant);
+    let first: ServerError | undefined;
     let next = 0;
     for (const [hold, lease] of this.#due) {
       const failed = hold.grants.map(() => replies[next++]).filter((reply) => reply instanceof ServerError);
-      errors.push(...failed);
-      if (failed.some(({ code }) => code === "NOTHELD" || code === "WRONGTYPE")) hold.lose(hold.hint);
-      else if (failed.length === 0 && refusal === undefined) hold.renewed(this.#sent, lease);
-      else if (failed[0] !== undefined && isFinal(failed[0]) && hold.renewAt > 0) hold.renewAt = this.#sent + lease / 3;
       const error = failed[0] ?? refusal;
-      if (error?.code !== hold.failure) log("renewal of %s: %s", names(hold.keys), error?.message ?? "done");
-      hold.failure = error?.code;
+      first ??= error;
+      if (failed.some(({ code }) => code === "NOTHELD" || code === "WRONGTYPE")) hold.lose(hold.hint);
+      else if (error === undefined) hold.renewed(this.#sent, lease);
+      else if (isFinal(error) && hold.renewAt > 0) hold.renewAt = this.#sent + lease / 3;
+      if (error !== undefined) log("renewal of %s: %s", names(hold.keys), error.message);
     }
-    return errors[0] ?? refusal;
+    return first;
   }
 }
 
@@ -223,16 +220,12 @@ export class Registry {
 
 /** Holds that are sent together: at most 1,000 of one node. */
 function roundsOf(holds: readonly HoldState[], node: (key: string) => string): HoldState[][] {
-  const open = new Map<string, HoldState[]>();
-  const rounds: HoldState[][] = [];
-  for (const hold of holds) {
-    const name = node(hold.request.target.key);
-    let round = open.get(name);
-    if (round === undefined || round.length === ROUND) {
-      open.set(name, (round = []));
-      rounds.push(round);
-    }
-    round.push(hold);
+  const rounds = new Map<string, HoldState[]>();
+  for (const [index, hold] of holds.entries()) {
+    const name = `${Math.floor(index / ROUND)} ${node(hold.request.target.key)}`;
+    const round = rounds.get(name);
+    if (round === undefined) rounds.set(name, [hold]);
+    else round.push(hold);
   }
-  return rounds;
+  return [...rounds.values()];
 }

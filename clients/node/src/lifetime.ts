@@ -51,10 +51,13 @@ export function onAbort(signal: AbortSignal | undefined, tell: () => void): () =
   };
 }
 
-/** The outcome of a promise, or that of `late` after this time. Rejects when the call ends. */
+/**
+ * The outcome of a promise, or that of `late` after this time, when all that has arrived is read. Rejects when the call
+ * ends.
+ */
 export function bounded<T>(promise: Promise<T>, ms: number, call: Ending, late: () => T): Promise<T> {
   return new Promise((resolve, reject) => {
-    const stop = () => afterReads(() => resolve(late())); // what has arrived is read first
+    const stop = () => afterReads(() => Promise.resolve().then(late).then(resolve, reject));
     const timer = ms <= LONGEST_TIMER ? setTimeout(stop, ms).unref() : undefined;
     const takeBack = call.onEnd(() => reject(call.reason));
     promise.then(resolve, reject).finally(() => {
@@ -64,20 +67,12 @@ export function bounded<T>(promise: Promise<T>, ms: number, call: Ending, late: 
   });
 }
 
-let awaited = 0;
-let alive: NodeJS.Timeout | undefined;
-
 /** Keeps the process alive until the promise has an outcome, which it returns. */
 export async function keepAlive<T>(promise: Promise<T>): Promise<T> {
-  awaited += 1;
-  alive ??= setInterval(() => {}, LONGEST_TIMER);
+  const alive = setInterval(() => {}, LONGEST_TIMER);
   try {
     return await promise;
   } finally {
-    awaited -= 1;
-    if (awaited === 0) {
-      clearInterval(alive);
-      alive = undefined;
-    }
+    clearInterval(alive);
   }
 }

@@ -7,8 +7,8 @@ import { CLOCK_INTERVAL, now } from "./clock.js";
 import { LockLost, NotAcquired, Refused, ReleaseUnknown, ServerError, Unavailable } from "./errors.js";
 import { HoldState } from "./holds.js";
 import { keepAlive } from "./lifetime.js";
-import { ask, Backoff, waitFor, type Io } from "./programs.js";
-import { fields, newId, Target, type Command, type Reply } from "./requests.js";
+import { Backoff, waitFor, type Io } from "./programs.js";
+import { fields, newId, Target, type Reply } from "./requests.js";
 import { Session, type AcquireOptions, type Settings } from "./session.js";
 
 const asyncDispose: typeof Symbol.asyncDispose =
@@ -120,12 +120,13 @@ export class Hold<Token extends number | string = number> {
 export type Once<T> =
   { readonly ran: true; readonly value: T } | { readonly ran: false; readonly value: T | undefined };
 
-/** One call of `runOnce`, and what the others in this process learn from it. */
+/** One call of `runOnce`, whose outcome the others in this process return or throw. */
 interface Run {
   /** What is known of the server. */
   readonly backoff: Backoff;
-  /** The end of the run: what the others return or throw. Undefined: it ended before the work, so another call tries. */
-  end: Promise<(() => Once<unknown>) | undefined>;
+  /** Whether the work has begun; a call that fails before says nothing to the others. */
+  hasBegun: boolean;
+  outcome: Promise<Once<unknown>>;
 }
 
 /** What can be acquired. One object serves any number of tasks at the same time. */
@@ -183,28 +184,22 @@ export class Lock<Token extends number | string = number> {
     const name = `${family} ${key}`;
     const deadline = now() + timeout;
     for (let other = runs.get(name); other !== undefined; other = runs.get(name)) {
-      const { end, backoff } = other;
-      const outcome = await session.run(async (io) => (await io.until(end.then((it) => [it]), deadline - now())), signal);
-      if (outcome === undefined) throw backoff.over(`'${key}': the run of another did not end in ${timeout} ms`);
-      if (outcome[0] !== undefined) return outcome[0]() as Once<T>;
-      if (now() >= deadline) throw backoff.over(`'${key}' was not granted in ${timeout} ms`);
+      const { backoff, outcome } = other;
+      const counts = outcome.then(() => true, () => other?.hasBegun);
+      const isShared = await session.run((io) => io.until(counts, deadline - now()), signal);
+      if (isShared) return { ran: false, value: (await outcome).value as T };
+      if (now() >= deadline) throw backoff.over(`'${key}': the run of another did not end in ${timeout} ms`);
     }
-    const run: Run = { backoff: new Backoff(session.engine.settings.retryFor, true), end: Promise.resolve(undefined) };
-    let hasBegun = false;
-    const running = this.#runFirst((signal, hold) => {
-      hasBegun = true;
-      return work(signal, hold);
-    }, run.backoff, deadline);
-    const fails = (error: unknown) => hasBegun ? () => { throw error; } : undefined;
-    run.end = running.then(({ value }) => () => ({ ran: false, value }) as Once<unknown>, fails)
-      .finally(() => runs.delete(name));
-    runs.set(name, run);
-    return running;
+    const run = { backoff: new Backoff(session.engine.settings.retryFor, true), hasBegun: false } as Run;
+    const outcome = this.#runFirst(work, run, deadline).finally(() => runs.delete(name));
+    runs.set(name, Object.assign(run, { outcome }));
+    return outcome;
   }
 
   /** The same for the first caller in this process. */
-  async #runFirst<T>(work: Work<T, Token>, backoff: Backoff, deadline: number): Promise<Once<T>> {
+  async #runFirst<T>(work: Work<T, Token>, run: Run, deadline: number): Promise<Once<T>> {
     const { session, target: { family, key } } = this;
+    const { backoff } = run;
     let wasRefused = false; // then few requests are sent
     for (;;) {
       const sent = now();
@@ -215,6 +210,7 @@ export class Lock<Token extends number | string = number> {
       const attempt = await trying.catch((error: unknown) => error);
       if (attempt instanceof HoldState) {
         backoff.saw(null);
+        run.hasBegun = true;
         return { ran: true, value: await new Hold<Token>(session, attempt).run(work, true) };
       }
       if (!(attempt instanceof NotAcquired || attempt instanceof Unavailable)) throw attempt;
@@ -251,31 +247,25 @@ export class Latch {
   /** @internal */
   constructor(/** @internal */ readonly session: Session, readonly key: string) {}
 
-  #ask(...command: Command): Promise<Reply> {
-    return this.session.run((io) => ask(io, command, this.key, this.session.engine.settings.retryFor));
-  }
-
   /** Closes the latch for `count` steps; false if one is closed already, which does not change. */
   async init(count: number): Promise<boolean> {
-    return Number(await this.#ask("DLATCH.INIT", this.key, count)) === 1;
+    return Number(await this.session.ask(this.key, ["DLATCH.INIT", this.key, count])) === 1;
   }
 
   /** Counts, and returns how many steps remain. */
   async countDown(steps = 1): Promise<number> {
-    return Number(await this.#ask("DLATCH.COUNTDOWN", this.key, steps, "REQID", newId()));
+    return Number(await this.session.ask(this.key, ["DLATCH.COUNTDOWN", this.key, steps, "REQID", newId()]));
   }
 
   /** How many steps remain; 0: the latch is open, or was never closed. */
   async remaining(): Promise<number> {
-    return Number(fields(await this.#ask("DLATCH.INFO", this.key)).get("count") ?? 0);
+    return Number(fields(await this.session.ask(this.key, ["DLATCH.INFO", this.key])).get("count") ?? 0);
   }
 
   /** Waits until the latch is open; false: the timeout is over. Throws Refused (BROKEN) if it was deleted. */
   async wait(options: WaitOptions = {}): Promise<boolean> {
     const { timeout, signal } = this.session.check(options);
-    const { settings } = this.session.engine;
-    const command = ["DLATCH.AWAIT", this.key];
-    return (await this.session.run((io) => waitFor(io, command, this.key, timeout, settings), signal)) !== null;
+    return (await this.session.waitFor(this.key, ["DLATCH.AWAIT", this.key], timeout, signal)) !== null;
   }
 }
 
@@ -299,11 +289,11 @@ export class Election {
   }
 
   /** Who leads now; the answer may be outdated when you read it. */
-  leader(): Promise<Leader | undefined> { return this.lock.session.run((io) => this.#leader(io)); }
+  leader(): Promise<Leader | undefined> { return this.#leader(); }
 
-  async #leader(io: Io): Promise<Leader | undefined> {
-    const { key } = this.lock.target;
-    const info = fields(await ask(io, ["DLOCK.INFO", key], key, this.lock.session.engine.settings.retryFor));
+  async #leader(signal?: AbortSignal): Promise<Leader | undefined> {
+    const { session, target: { key } } = this.lock;
+    const info = fields(await session.ask(key, ["DLOCK.INFO", key], signal));
     if (Number(info.get("holds") ?? 0) === 0) return undefined;
     return { value: String(info.get("label") ?? ""), token: Number(info.get("token")) };
   }
@@ -311,19 +301,15 @@ export class Election {
   /** One leader after the other, from the present one on. */
   async *observe({ signal }: Pick<WaitOptions, "signal"> = {}): AsyncGenerator<Leader, void, void> {
     const { session, target: { key } } = this.lock;
-    let last = 0;
-    for (;;) {
-      const found = await session.run(async (io) => {
-        const command = ["DLOCK.AWAIT", key, "TOKEN", last];
-        if (last > 0) await waitFor(io, command, key, Infinity, session.engine.settings);
-        for (;;) {
-          const found = await this.#leader(io);
-          if (found !== undefined && found.token > last) return found;
-          await io.pause(CLOCK_INTERVAL);
-        }
-      }, signal);
+    for (let last = 0; ;) {
+      const found = await this.#leader(signal);
+      if (found === undefined || found.token <= last) {
+        await session.run((io) => io.pause(CLOCK_INTERVAL), signal);
+        continue;
+      }
       last = found.token;
       yield found;
+      await session.waitFor(key, ["DLOCK.AWAIT", key, "TOKEN", last], Infinity, signal);
     }
   }
 }
@@ -403,8 +389,7 @@ export class DLock {
   using<T>(key: string, work: Work<T>): Promise<T>;
   using<T>(key: string, options: AcquireOptions, work: Work<T>): Promise<T>;
   async using<T>(key: string, options: AcquireOptions | Work<T>, work?: Work<T>): Promise<T> {
-    const lock = this.lock(key);
-    return typeof options === "function" ? lock.using(options) : lock.using(options, work as Work<T>);
+    return this.lock(key).using(options as AcquireOptions, work as Work<T>);
   }
 
   /** A count-down latch (DLATCH). */

@@ -119,7 +119,6 @@ export async function acquire(
   let sent = now();
   let isPending = false; // the server may have something of the request
   let isDoubtful = false; // a copy had no reply, and may arrive later
-  let isInspected = inspect === undefined;
   let wasPoll = false;
   const end = () => giveUp(io, target, request.release(), firstLease, settings, sent);
   await replicas.requireQuarantine(request.lease,
@@ -135,22 +134,21 @@ export async function acquire(
       first ??= sent;
       isPending = true;
       const copy = request.acquire(...(left > 0 ? wait : []));
-      const commands = isInspected ? [copy] : [copy, [`${target.family}.INFO`, target.key]];
-      const batch = new Batch(commands, target.key, {
-        block, within, reqid: request.reqid, confirm: replicas.requests(request.lease),
-        poll: block > 0 ? [request.acquire()] : [], fits: (reply, index) => index > 0 || target.fits(reply),
-      });
-      const [reply, ...others] = await io.send(batch);
-      const info = isInspected ? undefined : others.shift();
-      const confirmed = others;
+      const question = inspect === undefined ? [] : [[`${target.family}.INFO`, target.key]];
+      const more = [...question, ...replicas.requests(request.lease)];
+      const replies = await io.send(new Batch([copy, ...more], target.key, {
+        block, within, reqid: request.reqid, poll: block > 0 ? [request.acquire(), ...more] : [],
+        fits: (reply, index) => index > 0 || target.fits(reply),
+      }));
+      const [reply, info] = replies;
       backoff.saw(reply);
       let failure = reply instanceof ServerError ? reply : undefined;
       let grants = failure === undefined ? target.grants(reply) : [];
       isDoubtful ||= failure instanceof Disconnected;
       isPending = limit > 0 || grants.length > 0 || isDoubtful;
-      if (failure === undefined && !isInspected) {
-        isInspected = true;
-        if (!(info instanceof ServerError)) inspect?.(fields(info)); // the user may not be allowed to ask
+      if (failure === undefined && inspect !== undefined) {
+        if (!(info instanceof ServerError)) inspect(fields(info)); // the user may not be allowed to ask
+        inspect = undefined;
       }
       let isMessage = false;
       if (failure === undefined && grants.length === 0 && left > 0 && target.form === "one") {
@@ -168,12 +166,11 @@ export async function acquire(
         state.isUnannounced = wasPoll;
         if (((isMessage || block > 0) && replicas.wanted > 0) || state.until - now() < certainty(firstLease) / 2) {
           const renewal = new RenewalBatch([state], replicas, within);
-          const replies = await io.send(renewal.batch);
-          backoff.saw(replies[0]);
-          confirmed.splice(0, Infinity, ...replies.slice(renewal.batch.commands.length));
-          failure = renewal.apply(replies, true);
+          const answers = await io.send(renewal.batch);
+          backoff.saw(answers[0]);
+          failure = renewal.apply(answers, true);
         } else {
-          failure = replicas.refusal(confirmed, from, request.lease, true);
+          failure = replicas.refusal(replies, from, request.lease, true);
         }
         if (failure === undefined && state.reason() === undefined) return state;
         failure ??= new ServerError("", "the lease was over when its reply was read");

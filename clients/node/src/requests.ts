@@ -1,6 +1,6 @@
 /** What is sent: requests as lists of words. Here, too, is how replies and messages are read. */
 
-import { randomBytes } from "node:crypto";
+import { randomFillSync } from "node:crypto";
 import { closeSync, openSync, readSync } from "node:fs";
 import { debuglog } from "node:util";
 
@@ -23,15 +23,12 @@ export function newId(): string {
   const bytes = Buffer.allocUnsafe(16);
   try {
     const kernel = openSync("/dev/urandom", "r");
-    try {
-      readSync(kernel, bytes);
-    } finally {
-      closeSync(kernel);
-    }
-    return bytes.toString("hex");
+    readSync(kernel, bytes);
+    closeSync(kernel);
   } catch {
-    return randomBytes(16).toString("hex"); // Windows, or no descriptor is left
+    randomFillSync(bytes); // Windows, or no descriptor is left
   }
+  return bytes.toString("hex");
 }
 
 /** A time on the wire: at least 1 ms, because 0 often means "forever". */
@@ -78,9 +75,8 @@ export class Target {
   fits(reply: Reply): boolean {
     if (reply === null || reply === undefined) return true;
     if (this.form !== "one" && !Array.isArray(reply)) return false;
-    const tokens = this.grants(reply).map((grant) => grant.token);
     if (this.family === "DSEM") return typeof reply === "string" && reply !== "";
-    return tokens.every((token) => Number.isInteger(token) && Number(token) > 0);
+    return this.grants(reply).every(({ token }) => Number.isInteger(token) && Number(token) > 0);
   }
 
   /** What an ACQUIRE granted; empty if it granted nothing. */
@@ -172,11 +168,13 @@ export class Replicas {
   }
 
   /**
-   * Why a write does not count, by the replies to `requests()`: too few replicas have it, or one came over since, which
-   * may have confirmed a write of another primary. `sent`: when it was. A grant: also if there was a quarantine since.
+   * Why a write does not count, by the replies to it and to `requests()`: too few replicas have it, or one came over
+   * since, which may have confirmed a write of another primary. `sent`: when it was. A grant: also if there was a
+   * quarantine since.
    */
-  refusal([count, info]: readonly Reply[], sent: number, lease: number, isGrant: boolean): ServerError | undefined {
+  refusal(replies: readonly Reply[], sent: number, lease: number, isGrant: boolean): ServerError | undefined {
     if (this.wanted === 0) return undefined;
+    const [count, info] = replies.slice(-2);
     if (!(Number(count) >= this.wanted)) {
       return new ServerError("NOREPLICAS", `${count} of ${this.wanted} replicas have it`);
     }
@@ -207,8 +205,6 @@ export class Batch {
   readonly poll: readonly Command[] = [];
   /** For how long the caller waits for the replies. */
   readonly within: number = Infinity;
-  /** What waits for replicas: the last replies are those to these. */
-  readonly confirm: readonly Command[] = [];
   /** Whether a value can be the reply to the command with this index; else it is that of another request. */
   readonly fits: (reply: Reply, index: number) => boolean = () => true;
   /** A message about this request ends the next pause for it. */
@@ -219,14 +215,10 @@ export class Batch {
   /** `key` tells the node of a cluster. */
   constructor(
     readonly commands: readonly Command[], readonly key: string,
-    options: Partial<Pick<Batch, "block" | "poll" | "within" | "confirm" | "fits" | "reqid" | "isUrgent">> = {},
+    options: Partial<Pick<Batch, "block" | "poll" | "within" | "fits" | "reqid" | "isUrgent">> = {},
   ) {
     Object.assign(this, options);
-  }
-
-  /** The commands, and those that wait for replicas. */
-  toSend(): readonly Command[] { return [...this.commands, ...this.confirm]; }
-}
+  }}
 
 /** What the server says about a wait or a hold. Anybody who may publish can forge it, but for the id of a request. */
 export interface Message {

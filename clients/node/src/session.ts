@@ -6,8 +6,8 @@ import { afterReads, now } from "./clock.js";
 import { closed } from "./errors.js";
 import type { HoldState } from "./holds.js";
 import { Ending, keepAlive, LONGEST_TIMER, onAbort } from "./lifetime.js";
-import { acquire, release, type Io } from "./programs.js";
-import { log, newId, Request, requireText, type Reply, type Target } from "./requests.js";
+import { acquire, ask, release, waitFor, type Io } from "./programs.js";
+import { log, newId, Request, requireText, type Command, type Reply, type Target } from "./requests.js";
 
 /** How to acquire. Times are in milliseconds. */
 export interface AcquireOptions {
@@ -87,7 +87,7 @@ export class Session {
     const call = new Ending();
     const takeBack = onAbort(signal, () => call.end(signal?.reason));
     if (kind === "call") this.#calls.add(call);
-    const io = this.engine.io(call, (other) => void this.#inBackground(other));
+    const io = this.engine.io(call, (other) => this.#inBackground(other));
     const running = kind === "background" ? program(io) : keepAlive(program(io));
     for (const set of [this.#running, this.engine.running]) set.add(running);
     try {
@@ -100,12 +100,18 @@ export class Session {
     }
   }
 
-  async #inBackground(program: (io: Io) => Promise<unknown>): Promise<void> {
-    try {
-      await this.run(program, undefined, "background");
-    } catch (error) {
-      log("a release: %s", error);
-    }
+  /** The reply to one command, which may be repeated. */
+  ask(key: string, command: Command, signal?: AbortSignal): Promise<Reply> {
+    return this.run((io) => ask(io, command, key, this.engine.settings.retryFor), signal);
+  }
+
+  /** The reply to a command that waits with BLOCK; null: it did not come in time. */
+  waitFor(key: string, command: Command, timeout: number, signal?: AbortSignal): Promise<Reply> {
+    return this.run((io) => waitFor(io, command, key, timeout, this.engine.settings), signal);
+  }
+
+  #inBackground(program: (io: Io) => Promise<unknown>): void {
+    this.run(program, undefined, "background").catch((error: unknown) => log("a release: %s", error));
   }
 
   /** Throws for options that cannot be. Returns them with the defaults. */
@@ -138,7 +144,7 @@ export class Session {
     const state = await this.run(
       (io) => acquire(io, request, timeout, engine.settings, maxHold, deadline, inspect), signal);
     if (this.#isClosed) {
-      void this.#inBackground((io) => release(io, state, engine.settings));
+      this.#inBackground((io) => release(io, state, engine.settings));
       throw closed();
     }
     state.place = place;
@@ -148,18 +154,18 @@ export class Session {
 
   async release(state: HoldState, done: boolean): Promise<void> {
     const at = now();
-    this.engine.remove(state);
+    this.engine.registry.remove(state);
     if (at >= state.until) await new Promise((resolve) => afterReads(resolve)); // perhaps a renewal was answered
     await this.run((io) => release(io, state, this.engine.settings, done, at), undefined, "release");
   }
 
   /** Releases a hold whose `Hold` was collected, and warns of it. */
   drop(state: HoldState): void {
-    if (state.hasSignal || !this.engine.remove(state)) return;
+    if (state.hasSignal || !this.engine.registry.remove(state)) return;
     process.emitWarning(`the hold of ${state.keys.join(", ")} was dropped, so it is released: release each hold, or use ` +
       `using()${state.place === undefined ? "" : `; it was ${state.place.replace("Error: ", "")}`}`,
     { type: "DLockWarning", code: "DLOCK_DROPPED" });
-    void this.#inBackground((io) => release(io, state, this.engine.settings));
+    this.#inBackground((io) => release(io, state, this.engine.settings));
   }
 
   /** Ends all calls, and releases all holds. The last one of an engine ends its connections. */

@@ -28,10 +28,8 @@ export async function startServer(): Promise<TestServer> {
         "", "--appendonly", "no"]
     : ["dlock", "dev", "--port", `${port}`, "--with-stdin"]; // it ends with this process in any case
   const child = spawn(words[0] as string, words.slice(1), { stdio: ["pipe", "ignore", "inherit"] });
-  const ended = new Promise<string>((resolve) => {
-    child.once("error", (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
-    child.once("exit", (code, signal) => resolve(`${code ?? signal}`));
-  });
+  const ended = once(child, "exit")
+    .then(([code, signal]) => `${code ?? signal}`, (error: NodeJS.ErrnoException) => error.code ?? error.message);
   const kill = () => void child.kill("SIGKILL");
   process.once("exit", kill);
   const close = async () => {
