@@ -50,7 +50,8 @@ fn every_scene_names_a_section_of_the_page() {
 
 #[test]
 fn a_scene_has_a_world_settings_and_traps() {
-    let text = "scene a name\n  # why\n  world cluster\n  setting dlock.claim-ms 500\n  trap no-reqid\n  section Leases\n  > open A\n";
+    let text = "scene a name\n  # why\n  world cluster\n  setting dlock.claim-ms 500\n  trap no-reqid\n  \
+                section Leases\n  > open A\n";
     let scenes = parse("file", text).unwrap();
     let [scene] = scenes.as_slice() else { panic!("{scenes:?}") };
     assert_eq!((scene.name.as_str(), scene.place.as_str()), ("a name", "file:1"));

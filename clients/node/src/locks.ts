@@ -54,8 +54,8 @@ export class Hold<Token extends number | string = number> {
   get owner(): string { return this.#state.request.owner; }
 
   /**
-   * Aborted when the hold is lost; its reason is the `LockLost`. A release does not abort it. Who reads it has to release
-   * the hold, or to limit it by `maxHold`: it is renewed also when nothing refers to it any more.
+   * Aborted when the hold is lost; its reason is the `LockLost`. A release does not abort it. Who reads it has to
+   * release the hold, or to limit it by `maxHold`: it is renewed also when nothing refers to it any more.
    */
   get signal(): AbortSignal { return this.#state.signal; }
 
@@ -168,11 +168,11 @@ export class Lock<Token extends number | string = number> {
   }
 
   /**
-   * Runs `work` in one of the tasks that ask for it at the same time; the others wait for its end. Those in this process
-   * get its value, or throw its error.
+   * Runs `work` in one of the tasks that ask for it at the same time; the others wait for its end. Those in this
+   * process get its value, or throw its error.
    *
-   * A run counts if `work` returns and the hold lasted until then. If it does not, one in another process runs. At least
-   * once, not exactly once: look into the cache again inside `work`.
+   * A run counts if `work` returns and the hold lasted until then. If it does not, one in another process runs. At
+   * least once, not exactly once: look into the cache again inside `work`.
    */
   async runOnce<T>(work: Work<T, Token>): Promise<Once<T>> {
     requireWork(work);
@@ -281,8 +281,8 @@ export class Election {
   constructor(/** @internal */ readonly lock: Lock) {}
 
   /**
-   * Waits until this candidate leads; a `signal` ends that. The hold is the leadership: release it to resign. While someone
-   * listens to its signal, it keeps the process alive.
+   * Waits until this candidate leads; a `signal` ends that. The hold is the leadership: release it to resign. While
+   * someone listens to its signal, it keeps the process alive.
    */
   async campaign(options?: Omit<AcquireOptions, "label">): Promise<Hold> {
     return (await this.lock.acquire(options)).asLeadership();
@@ -357,7 +357,7 @@ export class DLock {
    */
   semaphore(key: string, { limit, count = 1, ...options }: SemaphoreOptions = {}): Lock<string> {
     for (const [name, value] of Object.entries({ limit: limit ?? 1, count })) {
-      if (!Number.isInteger(value) || value < 1) throw new RangeError(`${name} must be a number of permits, not ${value}`);
+      if (!Number.isInteger(value) || value < 1) throw new RangeError(`${name} is a number of permits, not ${value}`);
     }
     const words = limit === undefined ? ["COUNT", count] : ["COUNT", count, "LIMIT", limit];
     const inspect = (info: Map<string, Reply>) => {

@@ -98,15 +98,15 @@ export async function ask(io: Io, command: Command, key: string, limit: number, 
  * Repeats the release of a request in the background: until it is answered, or nothing is left of what its last copy,
  * sent at this time, may have got.
  */
-function giveUp(io: Io, target: Target, release: Command, least: number, { queue }: ProgramSettings, sent = now()): void {
+function giveUp(io: Io, target: Target, release: Command, least: number, { queue }: ProgramSettings, sent = now()) {
   const limit = Math.max(LAST, sent + Math.max(queue, least) - now());
   io.background((io) => ask(io, release, target.key, limit));
 }
 
 /**
  * Asks until the request is granted; at most `limit` (0: until a server answers; Infinity: forever), which ends at
- * `deadline`. Whatever else ends it: in the background, the server is told that the request is over. `inspect` gets what
- * INFO shows behind the first copy, and may throw.
+ * `deadline`. Whatever else ends it: in the background, the server is told that the request is over. `inspect` gets
+ * what INFO shows behind the first copy, and may throw.
  */
 export async function acquire(
   io: Io, request: Request, limit: number, settings: ProgramSettings, maxHold: number,
@@ -251,7 +251,7 @@ export async function waitFor(
       throw userError(reply);
     } else {
       if (now() >= deadline && backoff.isAnswered) return null;
-      if (now() >= deadline) throw backoff.over(`'${key}': no server answered; the last error: ${reply.message}`, reply);
+      if (now() >= deadline) throw backoff.over(`'${key}': no answer; the last error: ${reply.message}`, reply);
       await backoff.wait(io, reply, sent, deadline - now());
     }
   }

@@ -162,8 +162,8 @@ export class Session {
   /** Releases a hold whose `Hold` was collected, and warns of it. */
   drop(state: HoldState): void {
     if (state.hasSignal || !this.engine.registry.remove(state)) return;
-    process.emitWarning(`the hold of ${state.keys.join(", ")} was dropped, so it is released: release each hold, or use ` +
-      `using()${state.place === undefined ? "" : `; it was ${state.place.replace("Error: ", "")}`}`,
+    process.emitWarning(`the hold of ${state.keys.join(", ")} was dropped, so it is released: release each hold, or ` +
+      `use using()${state.place === undefined ? "" : `; it was ${state.place.replace("Error: ", "")}`}`,
     { type: "DLockWarning", code: "DLOCK_DROPPED" });
     this.#inBackground((io) => release(io, state, this.engine.settings));
   }

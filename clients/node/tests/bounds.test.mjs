@@ -53,7 +53,8 @@ async function endsOf(locks, key, calls) {
 function shown(state, ends) {
   if (!process.env.DLOCK_TABLE) return;
   for (const { name, bound, outcome, took, kept } of ends) {
-    console.log(`${state} | ${name} | ${bound} | ${Math.round(took)} | ${Math.round(kept)} | ${outcome?.name ?? outcome}`);
+    const row = [state, name, bound, Math.round(took), Math.round(kept), outcome?.name ?? outcome];
+    console.log(row.join(" | "));
   }
 }
 
@@ -112,9 +113,12 @@ for (const kind of KINDS) {
     test("a server whose locks are held: NotAcquired, in time, also if it stops to answer meanwhile", async () => {
       const own = await ownServer(["--appendonly", "no"]);
       for (const isStopped of [false, true]) {
-        const [locks, others, key] = [await make(kind, { port: own.port }), await make(kind, { port: own.port }), newKey()];
-        for (const lock of [others.lock(key), others.lock(`${key}a`), others.fairLock(`${key}f`), others.writeLock(`${key}r`),
-          others.semaphore(`${key}s`, { limit: 1 })]) kept.push(await lock.acquire());
+        const [locks, others] = [await make(kind, { port: own.port }), await make(kind, { port: own.port })];
+        const key = newKey();
+        const plain = [others.lock(key), others.lock(`${key}a`), others.fairLock(`${key}f`)];
+        for (const lock of [...plain, others.writeLock(`${key}r`), others.semaphore(`${key}s`, { limit: 1 })]) {
+          kept.push(await lock.acquire());
+        }
         await others.latch(`${key}l`).init(1);
         await (await locks.acquire(newKey())).release();
         const calls = Object.keys(CALLS).filter((name) => CALLS[name][0] === TIMEOUT);
@@ -146,7 +150,8 @@ for (const kind of KINDS) {
       await until(async () => (await (await server()).waiters(key)) === 1);
       proxy.end();
       const error = await waiting.catch((error) => error);
-      assert(error instanceof Unavailable && error.code === "UNAVAILABLE" && error.cause instanceof Error, String(error));
+      assert(error instanceof Unavailable && error.cause instanceof Error, String(error));
+      assert.equal(error.code, "UNAVAILABLE");
     });
 
     test("one connection that ends fails neither a try nor runOnce", async () => {

@@ -54,19 +54,22 @@ for (const kind of KINDS) {
       await others.latch(key + "l").init(1);
       await (await locks.acquire(newKey())).release();
       const waits = [locks.acquire(key), locks.multiLock([key, `${key}2`]).acquire(), locks.latch(`${key}l`).wait(),
-        locks.lock(key).runOnce(() => {}), locks.lock(key).runOnce(() => {}), locks.election(`${key}e`).observe().next(),
-        locks.election(key).campaign()];
+        locks.lock(key).runOnce(() => {}), locks.lock(key).runOnce(() => {}),
+        locks.election(`${key}e`).observe().next(), locks.election(key).campaign()];
       const all = Promise.allSettled(waits);
       await until(async () => (await (await server()).waiters(key)) === 3);
       const began = performance.now();
       const first = locks.close();
       assert.equal(locks.close(), first);
-      for (const { reason } of await all) assert(reason instanceof DLockError && reason.code === "CLOSED", String(reason));
+      for (const { reason } of await all) {
+        assert(reason instanceof DLockError && reason.code === "CLOSED", String(reason));
+      }
       await first;
       assert(performance.now() - began < 500, `${performance.now() - began} ms`);
       await until(async () => (await (await server()).waiters(key)) === 0);
-      for (const call of [() => locks.acquire(key), () => locks.latch(key).remaining(), () => locks.lock(key).tryAcquire(),
-        () => locks.lock(key).runOnce(() => {}), () => locks.election(key).leader()]) await assert.rejects(call, /closed/);
+      const calls = [() => locks.acquire(key), () => locks.latch(key).remaining(), () => locks.lock(key).tryAcquire(),
+        () => locks.lock(key).runOnce(() => {}), () => locks.election(key).leader()];
+      for (const call of calls) await assert.rejects(call, /closed/);
     });
 
     test("close() of a DLock with many holds takes the time of one reply, if none comes", async () => {
@@ -158,7 +161,8 @@ for (const kind of KINDS) {
           await sleep(50);
         }
         console.log(warnings.length, warnings.every((warning) => warning.code === "DLOCK_DROPPED"));
-        console.log(warnings.every((warning) => warning.message.includes("at forget") || warning.message.includes("[eval1]")));
+        const isPlace = ({ message }) => message.includes("at forget") || message.includes("[eval1]");
+        console.log(warnings.every(isPlace));
         for (const key of ["kept", "signal", "using", "7"]) {
           console.log(key, (await locks.lock("${key}:" + key).tryAcquire()) !== undefined);
         }

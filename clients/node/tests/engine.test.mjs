@@ -16,8 +16,10 @@ const fakeOf = (special = () => undefined) => new Fake((command, earlier) => {
   const reply = special(command, earlier);
   if (reply !== undefined) return reply;
   const count = Number(command[1]);
-  return { ACQUIRE: command[0].startsWith("DSEM") ? "permit" : 7, RENEW: 7, RELEASE: 0, MRELEASE: count,
-    INFO: ["capacity", 1], MACQUIRE: Array.from({ length: count }, (_, at) => 7 + at), ANYACQUIRE: [command[2], 7] }[verb(command)];
+  return {
+    ACQUIRE: command[0].startsWith("DSEM") ? "permit" : 7, RENEW: 7, RELEASE: 0, MRELEASE: count,
+    INFO: ["capacity", 1], MACQUIRE: Array.from({ length: count }, (_, at) => 7 + at), ANYACQUIRE: [command[2], 7],
+  }[verb(command)];
 });
 
 /** A server whose locks are held by others. */

@@ -43,7 +43,8 @@ for (const kind of KINDS) {
       controller.abort(failure);
       await assert.rejects(first, failure);
       await hold.release();
-      assert.deepEqual(await Promise.all(rest.slice(0, 2)), [{ ran: true, value: "second" }, { ran: false, value: "second" }]);
+      const value = "second";
+      assert.deepEqual(await Promise.all(rest.slice(0, 2)), [{ ran: true, value }, { ran: false, value }]);
     });
 
     test("a run of another process is waited for, also over a connection that ends", async () => {
@@ -102,7 +103,9 @@ for (const kind of KINDS) {
       await (await waits[0]).release();
       controller.abort();
       assert.equal((await all).filter(({ reason }) => reason?.name === "AbortError").length, 39);
-      for (let turn = 0; turn < 30; turn += 1) await assert.rejects(locks.acquire(key, options), { name: "AbortError" });
+      for (let turn = 0; turn < 30; turn += 1) {
+        await assert.rejects(locks.acquire(key, options), { name: "AbortError" });
+      }
       const other = new AbortController();
       await Promise.all(Array.from({ length: 30 }, () => locks.using(newKey(), { signal: other.signal }, () => {})));
       await sleep(10);

@@ -40,8 +40,9 @@ function requestOf({ target = new Target("DLOCK", ["k"]), lease = 10_000, firstL
   return new Request(target, "me", lease, firstLease, "channel", undefined, "id");
 }
 
-function settingsOf({ queue = 10_000, replicas = 0, retryFor = 10_000, responseTimeout = 3000 } = {}) {
-  return { queue, retryFor, responseTimeout, replicas: Object.assign(new Replicas(replicas, 500), { safeLease: 30_000 }) };
+function settingsOf({ queue = 10_000, replicas: count = 0, retryFor = 10_000, responseTimeout = 3000 } = {}) {
+  const replicas = Object.assign(new Replicas(count, 500), { safeLease: 30_000 });
+  return { queue, retryFor, responseTimeout, replicas };
 }
 
 /** Runs an acquire until a second reply would be needed, or more. */
@@ -183,7 +184,7 @@ describe("belief", () => {
     }
   });
 
-  test("a renewal that is refused for good comes again at the next third of the lease, another one sooner", async () => {
+  test("a renewal refused for good comes again at the next third of the lease, another one sooner", async () => {
     for (const [reply, pause] of [[code("NOPERM"), 10_000], [code("LOADING"), 1000], [NONE, 1000]]) {
       const registry = new Registry();
       const state = new HoldState(requestOf({ lease: 30_000 }), [{ key: "k", token: 7 }], now(), Infinity);
