@@ -9,7 +9,7 @@ from redis_dlock import LockLost, Refused, ReleaseUnknown, Unavailable
 from redis_dlock._holds import HoldState, Registry
 from redis_dlock._programs import release
 from redis_dlock._requests import Batch, Grant
-from redis_dlock.errors import ServerError
+from redis_dlock.errors import NoTime, ServerError
 
 
 @pytest.mark.parametrize(("of", "words"), [
@@ -41,6 +41,14 @@ def test_any_end_but_success_releases_the_request(clock, of, words, how):
         run.go(run.program.throw, KeyboardInterrupt())
     assert run.error is not None
     assert run.background == [words] and not run.registry.open
+
+
+def test_an_error_names_what_the_server_said_last_and_not_that_the_time_is_over(clock):
+    late = NoTime("no reply in time")
+    run = start(limit=None).reply(ServerError("READONLY", "a replica")).wake().reply(late)
+    clock.now += 11
+    run.wake().reply(late)
+    assert isinstance(run.error, Unavailable) and "READONLY a replica" in str(run.error)
 
 
 @pytest.mark.parametrize("answer", [None, ServerError("OOM", ""), ServerError("REENTRY", ""), 7])

@@ -236,7 +236,8 @@ class ReleaseBatch:
                     ending.pause = min(1.0, max(0.02, ending.pause * 2))
                     ending.at = now() + ending.pause * random.uniform(0.5, 1.0)
                     continue
-                log.warning("%r is left to its lease: %s", ending.key, reply)
+                level = logging.INFO if ending.state is None else logging.WARNING  # perhaps nothing is held
+                log.log(level, "%r is left to its lease: %s", ending.key, reply)
             self._endings.pop(reqid, None)
             if ending.state is not None:
                 ending.state.ended(reply)

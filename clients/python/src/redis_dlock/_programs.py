@@ -125,15 +125,17 @@ class Call:
 
     def pause(self, error: Union[Disconnected, ServerError]) -> Pause:
         """How long to wait after an attempt that failed. Raises the error of the call if its time is over."""
-        self._attempts, self._last = self._attempts + 1, error
+        self._attempts += 1
+        if self._last is None or not isinstance(error, NoTime):  # that the time is over says nothing of the server
+            self._last = error
         if not isinstance(error, NoTime):
             self.was_answered = bool(error.code)
         self._since = min(now(), self._sent) if self._since is None else self._since
         if self._may_pass and error.code:
             self._since = None
         elif now() - self._since >= self.settings.retry_for:
-            text = f"no server could answer for {self.settings.retry_for:g} s; the last error: {error}"
-            raise Unavailable(f"{self.name}: {text}") from error
+            text = f"no server could answer for {self.settings.retry_for:g} s; the last error: {self._last}"
+            raise Unavailable(f"{self.name}: {text}") from self._last
         if self.limit == 0 and self._attempts == 1 and not error.code and now() < self.latest:
             return Pause(0.0)  # a connection that was idle may have ended unnoticed
         if now() >= self.end:
