@@ -43,6 +43,11 @@ async def test_options_are_refused_by_name(api, key, name, value):
             await api.do(api.locks.latch(key).wait, value)
 
 
+async def test_an_unknown_option_is_refused_when_the_lock_is_made(api, key):
+    with pytest.raises(TypeError, match="timout"):
+        api.locks.lock(key, timout=1)
+
+
 async def test_infinity_is_a_timeout(api, key):
     await api.release(await api.acquire(key, timeout=math.inf))
 

@@ -143,7 +143,7 @@ def engine_of(client: Any, kind: type[Engine], user: Any) -> Any:
     is_async, pool = hasattr(type(client), "__aenter__"), getattr(client, "connection_pool", client)
     if not hasattr(client, "execute_command") or is_async != kind.is_async:
         wanted = "redis.asyncio.Redis()" if kind.is_async else "redis.Redis()"
-        raise TypeError(f"{type(user).__name__} needs a client as {wanted}, not {client!r}")
+        raise TypeError(f"{type(user).__name__} needs a client as {wanted}, not {client!r:.80}")
     with _engines:
         engine = vars(pool).get("_redis_dlock")
         if engine is None:
@@ -206,8 +206,6 @@ class Base(Generic[L]):
         raise NotImplementedError
 
     def _request(self, target: Target, options: Options, timeout: Optional[float]) -> Request:
-        if options.keys() - Options.__annotations__.keys():
-            raise TypeError(f"unknown options: {sorted(options.keys() - Options.__annotations__.keys())}")
         if timeout is not None:
             number("timeout", timeout, 0, infinite=True)
         lease, limit = number("lease", options.get("lease", self.lease), 0.02), options.get("max_hold", self.max_hold)
@@ -296,6 +294,8 @@ class BaseLock(Generic[L]):
     """What locks for threads and for asyncio share. ``L`` is their hold."""
 
     def __init__(self, locks: Any, target: Target, options: Options) -> None:
+        if unknown := options.keys() - Options.__annotations__.keys():
+            raise TypeError(f"unknown options: {sorted(unknown)}")
         self._locks, self._target, self._options = locks, target, options
         self._entered: list[L] = []  # by methods that were called alone
 
