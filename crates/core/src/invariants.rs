@@ -184,7 +184,8 @@ fn check_keys(tables: &Tables, store: &mut dyn Store) -> Result<(), String> {
             && resource.kind() == queue.kind
         {
             for (_, hold) in resource.holds() {
-                ensure(tables.waits.knows_holder(id, &hold.owner), || {
+                let is_known = tables.waits.knows_holder(id, &hold.owner);
+                ensure(is_known || tables.waits.is_unlisted(id), || {
                     format!(
                         "the queue of {:?} has no entry for its holder {:?}",
                         queue.name, hold.owner

@@ -38,7 +38,7 @@ impl WaitQueues {
     fn note_readers(&mut self, queue: QueueId, resource: &Resource, is_new_value: bool) {
         let Body::Rw(rw) = &resource.body else { return };
         let Some(found) = self.queues.get(queue) else { return };
-        if is_new_value || (found.readers().0 == 0 && !self.unlisted.contains_key(&queue)) {
+        if is_new_value || (found.readers().0 == 0 && !self.is_unlisted(queue)) {
             self.forget_readers(queue);
             self.unlisted.insert(queue, None);
             self.list_readers(queue, rw, LISTED_AT_ONCE);
@@ -65,6 +65,11 @@ impl WaitQueues {
     /// A queue some of whose readers are not listed yet.
     pub(crate) fn next_unlisted(&self) -> Option<QueueId> {
         self.unlisted.first_key_value().map(|(&queue, _)| queue)
+    }
+
+    /// Whether some of the readers of the key of `queue` are not listed yet.
+    pub(crate) fn is_unlisted(&self, queue: QueueId) -> bool {
+        self.unlisted.contains_key(&queue)
     }
 
     /// Whether there are readers to list or to forget.
