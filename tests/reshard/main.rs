@@ -85,6 +85,15 @@ fn slots_move_under_load() {
     assert!(violations.is_empty(), "{} violations", violations.len());
 }
 
+/// Ends the load, also if the fault fails.
+struct Stop<'a>(&'a Load<'a>);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
 /// Moves the slot once under load; returns what must not happen.
 fn episode(nodes: &Nodes, kind: Kind, n: u64, mut dice: Dice, counts: &mut Counts) -> Vec<String> {
     let mut source = nodes.owner_of(0).expect("an owner that all agree on");
@@ -102,10 +111,10 @@ fn episode(nodes: &Nodes, kind: Kind, n: u64, mut dice: Dice, counts: &mut Count
     let load = Load::new(nodes, source, n);
     let loss = thread::scope(|scope| {
         load.start(scope);
+        let _stop = Stop(&load);
         thread::sleep(Duration::from_millis(150) + fault.dice.millis(200));
         let loss = fault.strike();
         thread::sleep(AFTER);
-        load.stop();
         loss
     });
     nodes.all()[source].cmd(&["PUBLISH", MARKS, "end"]).int();
