@@ -13,8 +13,8 @@
 //!   the release reaches a server that knows of it.
 //! - **Loss for finished work**: the work ran to its end under a yes, and its release reported the loss, but no server
 //!   reported an end of one of its holds up to that moment, and no worker had entered with a larger token. One excuse:
-//!   `with` looks at the clock when the work has ended, and says so (`Outcome::Lost { by_clock }`), and the time for
-//!   which the hold was valid was over.
+//!   `with` and a release look at the clock when the work has ended, and say so (`Outcome::Lost { by_clock }`), and the
+//!   time for which the hold was valid was over.
 //! - **Token order**: a worker that asked after another one had entered got a smaller token.
 //!
 //! `Unknown` is counted and not judged, except for overlaps: its work counts as believed to its last yes.
@@ -26,7 +26,7 @@ use super::book::{At, End, Outcome, Turn};
 /// How long after its publication a message may reach the witness.
 const MESSAGE_DELAY: Duration = Duration::from_millis(250);
 
-/// How long after the end of its work `with` may look at the clock, on a busy machine.
+/// How long after the end of its work `with` or a release may look at the clock, on a busy machine.
 const CLOCK_DELAY: Duration = Duration::from_millis(500);
 
 /// The verdicts on one ledger.

@@ -53,12 +53,10 @@ impl Kind {
 }
 
 /// The outcome of a call that ended work, from the API of the client. The only place that knows it.
-fn outcome_of<T>(result: &Result<T, Error>, by_with: bool) -> Outcome {
+fn outcome_of<T>(result: &Result<T, Error>) -> Outcome {
     match result.as_ref().map_err(Error::kind) {
         Ok(_) => Outcome::Success,
-        Err(ErrorKind::Lost { reason, .. }) => {
-            Outcome::Lost { by_clock: by_with && reason == Lost::Expired }
-        }
+        Err(ErrorKind::Lost { reason, .. }) => Outcome::Lost { by_clock: reason == Lost::Expired },
         Err(ErrorKind::NotHeld) => Outcome::Lost { by_clock: false },
         Err(_) => Outcome::Unknown,
     }
@@ -174,7 +172,7 @@ macro_rules! take {
                 slip.clone().work(check!(hold), holds, plan)
             });
             let result = result.await;
-            match (slip.settle(outcome_of(&result, true), plan), result) {
+            match (slip.settle(outcome_of(&result), plan), result) {
                 (0, Err(error)) => Err(error),
                 (turns, _) => Ok(turns),
             }
@@ -186,7 +184,7 @@ macro_rules! take {
                 return Ok(slip.settle(Outcome::CutShort, plan));
             }
             let released = guard.release().await.and_then(Released::ok_or_lost);
-            Ok(slip.settle(outcome_of(&released, false), plan))
+            Ok(slip.settle(outcome_of(&released), plan))
         }
     }};
 }
@@ -327,7 +325,7 @@ impl Worker {
         let holds = vec![(key, leadership.token())];
         slip.clone().work(check!(leadership.hold()), holds, plan).await;
         let resigned = leadership.resign().await.and_then(Released::ok_or_lost);
-        Ok(slip.settle(outcome_of(&resigned, false), plan))
+        Ok(slip.settle(outcome_of(&resigned), plan))
     }
 
     /// One owner for the locks of a task: a lock, entered again while it is held, or a second lock.
@@ -360,7 +358,7 @@ impl Worker {
         let mut turns = 0;
         for (guard, slip, plan) in held {
             let released = guard.release().await.and_then(Released::ok_or_lost);
-            turns += slip.settle(outcome_of(&released, false), plan);
+            turns += slip.settle(outcome_of(&released), plan);
         }
         Ok(turns)
     }
