@@ -351,12 +351,13 @@ impl Worker {
             let holds = vec![(again, inner.token())];
             inner_slip.clone().work(check!(inner.hold()), holds, inner_plan).await;
         }
-        slip.check(&check!(guard.hold()), plan.ignores);
         let mut held: Vec<_> =
             inner.map(|guard| (guard, inner_slip, inner_plan)).into_iter().collect();
         held.insert(self.dice.index(held.len() + 1), (guard, slip, plan));
         let mut turns = 0;
         for (guard, slip, plan) in held {
+            // The release of the other one may have taken long.
+            slip.check(&check!(guard.hold()), plan.ignores);
             let released = guard.release().await.and_then(Released::ok_or_lost);
             turns += slip.settle(outcome_of(&released), plan);
         }
