@@ -182,7 +182,7 @@ for (const kind of KINDS) {
       assert.equal(await one.shown(key, "leased", "DSEM"), 2);
       const second = await permits.acquire();
       assert.notEqual(first.token, second.token);
-      await assert.rejects(permits.acquire({ timeout: 50 }), NotAcquired);
+      await assert.rejects(permits.acquire({ timeout: 1000 }), NotAcquired);
       await until(async () => (await one.waiters(key, "DSEM")) === 0);
       assert.equal(await one.shown(key, "leased", "DSEM"), 4);
       proxy.cutAfter = "DSEM.RELEASE";
