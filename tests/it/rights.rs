@@ -5,16 +5,9 @@ use std::time::Duration;
 use crate::{
     args,
     scene::block,
+    slots::servers,
     support::{Binary, Reply, SOON, Server, wait_until},
 };
-
-/// The servers of these tests; if `$DLOCK_SERVER` chooses one, that alone.
-fn servers() -> Vec<Binary> {
-    match std::env::var_os("DLOCK_SERVER") {
-        Some(path) if !path.is_empty() => vec![Binary::default()],
-        _ => ["redis-7.0", "redis-8.2", "valkey-9.1"].map(Binary::named).into(),
-    }
-}
 
 /// Redis 7.2 and later, and Valkey, answer BLPOP in the same way; Redis 7.0 serves it. Switched off alone (`off`), a
 /// user keeps what its open connections may do, BLPOP and dlock's calls.
@@ -30,9 +23,10 @@ fn a_wait_of_a_user_that_lost_the_right_is_not_granted() {
         ("DLOCK.ACQUIRE k h", "DLOCK.MACQUIRE 2 free k w BLOCK 0"),
         ("DLOCK.ACQUIRE k h", "DLOCK.ANYACQUIRE 1 k w BLOCK 0"),
     ];
-    for binary in servers() {
+    for name in servers() {
+        let binary = name.map_or_else(Binary::default, Binary::named);
         let server = Server::with(&[]).binary(&binary).start();
-        let name = server.kind();
+        let kind = server.kind();
         for (first, call) in waits {
             let command = call.split(' ').next().expect("a command").to_lowercase();
             for lost in ["resetkeys".to_owned(), format!("-{command}")] {
@@ -49,10 +43,10 @@ fn a_wait_of_a_user_that_lost_the_right_is_not_granted() {
                 server.cmd(&["ACL", "SETUSER", "u", &lost]).ok();
                 drop(holder);
                 let refusal = client.reply(SOON).error();
-                assert!(refusal.starts_with("NOPERM "), "{name:?}, {call}, {lost}: {refusal}");
+                assert!(refusal.starts_with("NOPERM "), "{kind:?}, {call}, {lost}: {refusal}");
                 wait_until("the grant to be taken back", || server.keys() == 0);
                 let entry = server.cmd(&["ACL", "LOG", "1"]).items()[0].field("username").text();
-                assert_eq!(entry, "u", "{name:?}, {call}");
+                assert_eq!(entry, "u", "{kind:?}, {call}");
             }
         }
         server.left_over_check();
@@ -62,7 +56,8 @@ fn a_wait_of_a_user_that_lost_the_right_is_not_granted() {
 /// A rule of Valkey 9.1 and later for databases is one for the database of the call: BLPOP is served, too.
 #[test]
 fn a_wait_in_a_database_that_its_user_may_use_is_granted() {
-    for binary in servers() {
+    for name in servers() {
+        let binary = name.map_or_else(Binary::default, Binary::named);
         let server = Server::with(&[]).binary(&binary).start();
         if !server.kind().at_least((u16::MAX, 0), (9, 1)) {
             continue;

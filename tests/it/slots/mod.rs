@@ -17,9 +17,9 @@ use std::{
 
 use crate::support::{Binary, Client, Reply, Server, each};
 
-/// The servers of these tests; `None` is the default one, alone if `$DLOCK_SERVER` chooses it. Redis 7.0 is not
-/// affected, and must do the same.
-fn servers() -> &'static [Option<&'static str>] {
+/// The servers of tests of what servers do in different ways; `None` is the default one, alone if `$DLOCK_SERVER`
+/// chooses it. Redis 7.0 has no difference here, and must do the same.
+pub fn servers() -> &'static [Option<&'static str>] {
     match std::env::var_os("DLOCK_SERVER") {
         Some(path) if !path.is_empty() => &[None],
         _ => &[None, Some("redis-8.2"), Some("valkey-9.1")],

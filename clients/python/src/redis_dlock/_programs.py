@@ -126,10 +126,10 @@ class Call:
     def pause(self, error: Union[Disconnected, ServerError]) -> Pause:
         """How long to wait after an attempt that failed. Raises the error of the call if its time is over."""
         self._attempts += 1
-        if self._last is None or not isinstance(error, NoTime):  # that the time is over says nothing of the server
-            self._last = error
-        if not isinstance(error, NoTime):
-            self.was_answered = bool(error.code)
+        if isinstance(error, NoTime):  # that says nothing of the server
+            self._last = self._last or error
+        else:
+            self._last, self.was_answered = error, bool(error.code)
         self._since = min(now(), self._sent) if self._since is None else self._since
         if self._may_pass and error.code:
             self._since = None

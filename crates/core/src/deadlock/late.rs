@@ -80,10 +80,9 @@ pub(crate) fn next_search(tables: &Tables) -> Option<Instant> {
     if !searches_late(tables) || late.found.is_some() {
         return None;
     }
-    if late.round.is_none() && tables.waits.next_unlisted().is_some() {
-        return None; // the tick lists them first
-    }
-    if late.round.is_some() || late.is_urgent {
+    // The tick lists all readers first, but a period is not exceeded for that.
+    let begins_at_once = late.is_urgent && tables.waits.next_unlisted().is_none();
+    if late.round.is_some() || begins_at_once {
         return Some(late.rests_until);
     }
     let has_changed = late.seen != Some(tables.waits.changes()) && !tables.waits.is_empty();

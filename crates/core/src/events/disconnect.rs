@@ -115,14 +115,19 @@ pub(crate) fn end_calls(
 ) -> QueueId {
     let begun = tables.waits.moves();
     for queue in queues.start.up_to(queues.end) {
-        for slot in tables.waits.waiters_of(queue) {
-            let parked = tables.waits.get(slot).filter(|waiter| waiter.wait_state.is_parked());
-            let Some(call) = parked.map(|waiter| waiter.id) else { continue };
+        loop {
+            let parked = tables.waits.walk(queue).filter(|(_, one)| one.wait_state.is_parked());
+            let calls: Vec<WaiterId> = parked.map(|(_, one)| one.id).take(AT_ONCE).collect();
+            if calls.is_empty() {
+                break;
+            }
             if tables.waits.has_done_enough(turn.fx, begun) {
                 return queue;
             }
-            withdraw(tables, turn.keys, turn.now, call);
-            turn.fx.wake(call, Outcome::fault(ErrorCode::ClusterDown, "The cluster is down"));
+            for call in calls {
+                withdraw(tables, turn.keys, turn.now, call);
+                turn.fx.wake(call, Outcome::fault(ErrorCode::ClusterDown, "The cluster is down"));
+            }
         }
     }
     queues.end
