@@ -87,7 +87,9 @@ async function openNodeRedis(
   const client = template.duplicate({
     ...(node === undefined ? {} : { url: undefined }),
     socket: { ...template.options?.socket, ...node, reconnectStrategy: false, socketTimeout: undefined },
-    disableOfflineQueue: true, pingInterval: undefined, commandsQueueMaxLength: undefined, commandOptions: {},
+    // Without its own limit, which it measures with an AbortSignal and a timer for each command.
+    commandOptions: { timeout: undefined },
+    disableOfflineQueue: true, pingInterval: undefined, commandsQueueMaxLength: undefined,
     clientSideCache: undefined, readonly: false, maintNotifications: "disabled", keyPrefix: undefined,
   } as never) as NodeRedis;
   const close = () => {
