@@ -7,9 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use dlock_client::blocking::{Client, Lock};
-use dlock_client::testing::FakeServer;
 use dlock_client::{Error, ErrorKind, Leader, Lost, Once};
 use dlock_testing::{Reply as _, Server, wait_until};
+use dlock_testing_server::FakeServer;
 
 use crate::places::Place;
 use crate::support::number;
@@ -49,7 +49,7 @@ macro_rules! on_both_blocking {
             $(
                 #[test]
                 fn $test() {
-                    super::$test::<dlock_client::testing::FakeServer>();
+                    super::$test::<dlock_testing_server::FakeServer>();
                 }
             )*
         }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use dlock_client::testing::FakeServer;
 use dlock_client::{Client, ClientBuilder};
 use dlock_testing::{Reply as _, Server, wait_until};
+use dlock_testing_server::FakeServer;
 use redis::Value;
 
 /// A server of these tests.
@@ -149,7 +149,7 @@ macro_rules! on_both {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $test() {
-                    super::$test::<dlock_client::testing::FakeServer>().await;
+                    super::$test::<dlock_testing_server::FakeServer>().await;
                 }
             )*
         }

@@ -29,7 +29,7 @@ const HOUSES: &[House] = &[
     House {
         source: "crates/client/src/",
         layers: &[
-            "testing",
+            "internal",
             "blocking",
             "quorum",
             "handles",
@@ -38,11 +38,10 @@ const HOUSES: &[House] = &[
             "registry",
             "connection",
             "state",
-            "fake",
             "telemetry",
             "base",
         ],
-        circles: &[&["fake/server", "fake/session"]],
+        circles: &[],
         without: &[],
         spread: &[],
     },

@@ -77,17 +77,15 @@ mod acquire;
 #[cfg(feature = "blocking")]
 pub mod blocking;
 mod connection;
-#[cfg(feature = "testing")]
-mod fake;
 mod handles;
 mod hold;
+#[doc(hidden)]
+pub mod internal;
 #[cfg(feature = "quorum")]
 mod quorum;
 mod registry;
 mod state;
 mod telemetry;
-#[cfg(feature = "testing")]
-pub mod testing;
 #[cfg(test)]
 #[cfg(feature = "quorum")]
 mod tests;

@@ -15,7 +15,6 @@ impl Moment {
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
     pub(crate) fn now() -> Self {
-        #[cfg(feature = "testing")]
         if let Some(nanos) = tokios::nanos() {
             return Self(nanos);
         }
@@ -59,7 +58,6 @@ pub(crate) async fn sleep_until(moment: Moment) {
 
 /// How long to sleep at a time.
 fn slice() -> Duration {
-    #[cfg(feature = "testing")]
     if tokios::nanos().is_some() {
         // The two clocks are one.
         return Duration::MAX;
@@ -121,10 +119,10 @@ mod source {
 }
 
 /// From now on, this is tokio's clock: a test can step it. All clients of the process follow.
-#[cfg(feature = "testing")]
-pub(crate) use tokios::follow as follow_tokio;
+pub fn follow_tokio() {
+    tokios::follow();
+}
 
-#[cfg(feature = "testing")]
 mod tokios {
     use std::sync::OnceLock;
     use std::time::Duration;
@@ -136,7 +134,7 @@ mod tokios {
     /// A moment on both clocks. Later moments count from it, so that none is before an earlier one.
     static JOINT: OnceLock<(Instant, u64)> = OnceLock::new();
 
-    pub(crate) fn follow() {
+    pub(super) fn follow() {
         JOINT.get_or_init(|| (Instant::now(), source::nanos()));
     }
 

@@ -4,14 +4,12 @@
 pub(crate) mod sentinel;
 
 use std::borrow::Cow;
-#[cfg(feature = "testing")]
 use std::sync::Arc;
 
 use redis::{ConnectionInfo, IntoConnectionInfo};
 
 #[cfg(feature = "sentinel")]
 use self::sentinel::NamedPrimary;
-#[cfg(feature = "testing")]
 use crate::base::dialer::Dial;
 use crate::base::error::Error;
 #[cfg(feature = "tls-rustls")]
@@ -29,7 +27,6 @@ pub(crate) enum Endpoints {
         nodes: Vec<ConnectionInfo>,
     },
     /// Whatever that leads to.
-    #[cfg(feature = "testing")]
     Given(Arc<dyn Dial>),
 }
 
@@ -42,7 +39,6 @@ impl Endpoints {
             Self::Sentinel(sentinels) => &sentinels.node,
             #[cfg(feature = "cluster")]
             Self::Cluster { .. } => return 0,
-            #[cfg(feature = "testing")]
             Self::Given(_) => return 0,
         };
         u32::try_from(node.redis_settings().db()).unwrap_or(0)
@@ -90,8 +86,9 @@ impl Endpoints {
             Self::Sentinel(sentinels) => {
                 Self::Sentinel(Box::new(sentinels.with_certificates(tls)?))
             }
-            #[cfg(feature = "testing")]
-            Self::Given(_) => return Err(Error::invalid("the fake server does not speak TLS")),
+            Self::Given(_) => {
+                return Err(Error::invalid("the server for unit tests does not speak TLS"));
+            }
         })
     }
 
@@ -103,7 +100,6 @@ impl Endpoints {
             Self::Cluster { nodes } => nodes.iter().any(has_tls),
             #[cfg(feature = "sentinel")]
             Self::Sentinel(sentinels) => sentinels.has_tls(),
-            #[cfg(feature = "testing")]
             Self::Given(_) => false,
         }
     }

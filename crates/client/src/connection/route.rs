@@ -89,7 +89,6 @@ impl Routes {
                 let opener = Opener::Sentinel { lookup, node: Box::new(sentinels.node) };
                 Routing::One(server(sentinels.name, opener))
             }
-            #[cfg(feature = "testing")]
             Endpoints::Given(dialer) => {
                 Routing::One(server(dialer.address(), Opener::Given(dialer)))
             }

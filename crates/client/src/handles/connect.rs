@@ -11,7 +11,6 @@ use tokio::time::Instant;
 
 use crate::base::back_off::BackOff;
 use crate::base::context::Context;
-#[cfg(feature = "testing")]
 use crate::base::dialer::Dial;
 use crate::base::error::Error;
 use crate::base::flight::Flights;
@@ -208,7 +207,6 @@ impl ClientBuilder {
     }
 
     /// Connects to whatever that leads to.
-    #[cfg(feature = "testing")]
     pub(crate) async fn connect_by(self, dialer: Arc<dyn Dial>) -> Result<Client, Error> {
         self.connect_to(Endpoints::Given(dialer)).await
     }

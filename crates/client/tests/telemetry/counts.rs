@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_client::testing::FakeServer;
+use dlock_testing_server::FakeServer;
 use tokio::time::sleep;
 
 use crate::{Counts, until, waiters};

@@ -1,5 +1,5 @@
 //! What the client reports to a subscriber and to a recorder, on the server for unit tests.
-// The feature `testing` needs the compiler of the core.
+// The server for unit tests needs the compiler of the core.
 #![allow(clippy::incompatible_msrv)]
 // A test stops where it cannot go on.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
-use dlock_client::testing::FakeServer;
+use dlock_testing_server::FakeServer;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::FmtSpan;

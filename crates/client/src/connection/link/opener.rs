@@ -27,7 +27,6 @@ pub(crate) enum Opener {
         node: Box<ConnectionInfo>,
     },
     /// Whatever that leads to.
-    #[cfg(feature = "testing")]
     Given(Arc<dyn Dial>),
 }
 
@@ -43,7 +42,6 @@ impl Opener {
                 let primary = primary.map_err(Error::from_redis)?;
                 ConnectionInfo::clone(node).set_addr(primary.get_connection_info().addr().clone())
             }
-            #[cfg(feature = "testing")]
             Self::Given(dialer) => return Ok(dialer.clone()),
         };
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_client::testing::FakeServer;
 use dlock_client::{Client, ErrorKind, Lost, Wait};
+use dlock_testing_server::FakeServer;
 use tokio::time::{Instant, advance, sleep};
 
 use crate::start;

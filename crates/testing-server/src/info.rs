@@ -2,10 +2,10 @@
 
 use std::fmt::{Display, Write as _};
 
-use super::state::State;
+use crate::state::State;
 
 /// The sections with these names; all, if there are none.
-pub(super) fn text(state: &State, sections: &[&[u8]]) -> String {
+pub(crate) fn text(state: &State, sections: &[&[u8]]) -> String {
     let mut text = String::new();
     let mut section = |name: &str, prefix: &str, fields: &[(&str, &dyn Display)]| {
         let is_it = |asked: &&[u8]| asked.eq_ignore_ascii_case(name.as_bytes());

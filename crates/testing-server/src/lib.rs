@@ -1,4 +1,4 @@
-//! A server for unit tests, inside the test's own process: feature `testing`.
+//! A server of dlock for unit tests, inside the test's own process.
 //!
 //! [`FakeServer`] decides with the same state machine as the module. Clients talk to it over the same protocol, but
 //! through memory instead of a socket. So a test needs no Redis, and nothing outlives it.
@@ -15,7 +15,7 @@
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
 //! use std::time::Duration;
-//! use dlock_client::testing::FakeServer;
+//! use dlock_testing_server::FakeServer;
 //!
 //! let server = FakeServer::start();
 //! let (alice, bob) = (server.client().await?, server.client().await?);
@@ -34,26 +34,52 @@
 //! ```
 //!
 //! The fake is one primary without replicas, users or a disk. It has the commands of dlock, and of the others those
-//! that this crate sends.
+//! that `dlock-client` sends.
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod general;
+mod glob;
+mod info;
+mod keys;
+mod perform;
+mod resp;
+mod server;
+mod session;
+mod state;
 
 use std::sync::Arc;
 
-use crate::base::error::Error;
-pub use crate::fake::FakeServer;
-use crate::handles::client::Client;
-use crate::handles::connect::ClientBuilder;
+use dlock_client::{Client, ClientBuilder, Error, internal};
+
+pub use crate::server::FakeServer;
 
 impl FakeServer {
     /// A client with the default settings.
-    #[doc = errors_as!("[`Client::connect`](crate::Client::connect)")]
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Client::connect`].
     pub async fn client(&self) -> Result<Client, Error> {
         self.connect(Client::builder()).await
     }
 
     /// A client with these settings.
-    #[doc = errors_as!("[`Client::connect`](crate::Client::connect)")]
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Client::connect`].
     pub async fn connect(&self, settings: ClientBuilder) -> Result<Client, Error> {
-        settings.connect_by(Arc::new(self.clone())).await
+        internal::connect_by(settings, Arc::new(self.clone())).await
     }
 
     /// A client without `await`. It has a runtime of its own, whose clock is that of the machine: not for tests that
@@ -61,9 +87,9 @@ impl FakeServer {
     ///
     /// # Errors
     ///
-    /// As [`blocking::Client::connect`](crate::blocking::Client::connect).
+    /// As [`blocking::Client::connect`](dlock_client::blocking::Client::connect).
     #[cfg(feature = "blocking")]
-    pub fn blocking_client(&self) -> Result<crate::blocking::Client, Error> {
-        crate::blocking::Client::connected(self.client())
+    pub fn blocking_client(&self) -> Result<dlock_client::blocking::Client, Error> {
+        internal::connect_blocking(self.client())
     }
 }

@@ -4,15 +4,15 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep_until};
 
-use super::resp::{self, Malformed};
-use super::server::FakeServer;
-use super::state::State;
+use crate::resp::{self, Malformed};
+use crate::server::FakeServer;
+use crate::state::State;
 
 /// Serves a connection until one side closes it.
 ///
 /// Each of these tasks also does what becomes due without a command. So the fake needs no task of its own, and works
 /// in any runtime.
-pub(super) async fn serve(
+pub(crate) async fn serve(
     server: FakeServer,
     id: u64,
     stream: DuplexStream,

@@ -14,12 +14,12 @@ use dlock_wire::request::{
 };
 use dlock_wire::table::COMMANDS;
 
-use super::resp::Resp;
-use super::state::State;
+use crate::resp::Resp;
+use crate::state::State;
 
 impl State {
     /// Executes a command of a connection, and answers it now or, if it blocks, later.
-    pub(super) fn receive(&mut self, client: u64, words: &[Vec<u8>]) {
+    pub(crate) fn receive(&mut self, client: u64, words: &[Vec<u8>]) {
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let reply = self.execute(client, &words);
         if let (Some(reply), Some(connection)) = (reply, self.connections.get(&client)) {
@@ -28,7 +28,7 @@ impl State {
     }
 
     /// Executes a command that no connection has sent.
-    pub(super) fn command(&mut self, words: &[&[u8]]) -> Vec<u8> {
+    pub(crate) fn command(&mut self, words: &[&[u8]]) -> Vec<u8> {
         self.execute(NO_CLIENT, words).map(|reply| reply.0).unwrap_or_default()
     }
 
@@ -91,7 +91,7 @@ impl State {
     }
 
     /// Ends all holds of a key of any family by force. Returns their number.
-    pub(super) fn break_holds(&mut self, key: &[u8]) -> u64 {
+    pub(crate) fn break_holds(&mut self, key: &[u8]) -> u64 {
         let Lookup::Here(resource) = self.keys.get(Key { db: 0, name: key }) else { return 0 };
         let lock = |family| vec![Op::Lock(family, LockOp::Break(OneKey { key }))];
         let ops = match resource.kind() {
@@ -110,7 +110,7 @@ impl State {
     }
 
     /// Carries out effects, without the answer to the caller.
-    pub(super) fn perform(&mut self, caller: u64, fx: &mut Effects) {
+    pub(crate) fn perform(&mut self, caller: u64, fx: &mut Effects) {
         if let Some(Answer::Parked(waiter)) = fx.answer {
             // It may be woken by the same step.
             self.parked.insert(waiter, caller);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_client::testing::FakeServer;
 use dlock_client::{Client, Error, ErrorKind, Lost, MultiGuard, MultiLock, Once, Released};
+use dlock_testing_server::FakeServer;
 use tokio::time::sleep;
 
 use crate::start;

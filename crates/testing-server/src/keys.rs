@@ -8,20 +8,20 @@ use dlock_core::value::resource::Resource;
 
 /// Databases by number, keys by name: SCAN lists them in order.
 #[derive(Default)]
-pub(super) struct Keys(HashMap<u32, BTreeMap<Vec<u8>, Resource>>);
+pub(crate) struct Keys(HashMap<u32, BTreeMap<Vec<u8>, Resource>>);
 
 impl Keys {
     /// The keys of one database with their values.
-    pub(super) fn of(&self, db: u32) -> impl Iterator<Item = (&[u8], &Resource)> {
+    pub(crate) fn of(&self, db: u32) -> impl Iterator<Item = (&[u8], &Resource)> {
         self.0.get(&db).into_iter().flatten().map(|(name, value)| (name.as_slice(), value))
     }
 
     /// The databases that have keys, with the number of their keys.
-    pub(super) fn databases(&self) -> impl Iterator<Item = (u32, usize)> {
+    pub(crate) fn databases(&self) -> impl Iterator<Item = (u32, usize)> {
         self.0.iter().map(|(db, keys)| (*db, keys.len())).filter(|(_, keys)| *keys > 0)
     }
 
-    pub(super) fn take(&mut self, key: Key<'_>) -> Option<Resource> {
+    pub(crate) fn take(&mut self, key: Key<'_>) -> Option<Resource> {
         self.0.get_mut(&key.db)?.remove(key.name)
     }
 }

@@ -1,6 +1,4 @@
 //! The server for unit tests, under a clock that only the test moves.
-// The feature `testing` needs the compiler of the core.
-#![allow(clippy::incompatible_msrv)]
 // A test stops where it cannot go on.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
@@ -13,7 +11,7 @@ mod time;
 use std::time::Duration;
 
 use dlock_client::Client;
-use dlock_client::testing::FakeServer;
+use dlock_testing_server::FakeServer;
 
 /// The guide shows a test that runs.
 #[test]

@@ -1,7 +1,7 @@
 //! Patterns of keys, as SCAN matches them.
 
 /// Whether `text` matches `pattern`: `*`, `?`, `[abc]`, `[^a-z]` and `\` in front of any of these.
-pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
+pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let Some((&first, rest)) = pattern.split_first() else { return text.is_empty() };
     if first == b'*' {
         return (0..=text.len()).any(|skipped| matches(rest, text.get(skipped..).unwrap_or(&[])));

@@ -4,29 +4,29 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use dlock_client::internal::{Dial, Dialed, follow_tokio};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo, RedisResult};
 use tokio::sync::{Notify, mpsc};
 
-use super::session;
-use super::state::State;
-use crate::base::dialer::{Dial, Dialed};
+use crate::session;
+use crate::state::State;
 
 /// The bytes that are under way in each direction before their sender waits.
 const IN_FLIGHT: usize = 64 * 1024;
 
 /// A lock server in this process. Clones are the same server; it lives as long as one of them or a client does.
 ///
-/// See the [module](crate::testing).
+/// See the [crate](crate).
 #[derive(Clone)]
 pub struct FakeServer {
-    pub(super) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
-pub(super) struct Shared {
+pub(crate) struct Shared {
     state: Mutex<State>,
     /// The next alarm has changed, or whether the server runs.
-    pub(super) changed: Notify,
+    pub(crate) changed: Notify,
 }
 
 impl FakeServer {
@@ -35,7 +35,7 @@ impl FakeServer {
     /// From now on, all clients of this process, also those of real servers, measure time by tokio's clock. It differs
     /// from the system's only while a test has paused it, and while the machine is suspended.
     pub fn start() -> Self {
-        crate::base::clock::follow_tokio();
+        follow_tokio();
         let shared = Shared { state: Mutex::new(State::new()), changed: Notify::new() };
         Self { shared: Arc::new(shared) }
     }
@@ -66,12 +66,13 @@ impl FakeServer {
         self.shared.changed.notify_waiters();
     }
 
-    /// The number of replicas that acknowledge a grant; at first none. See [`Lock::replicas`](crate::Lock::replicas).
+    /// The number of replicas that acknowledge a grant; at first none. See
+    /// [`Lock::replicas`](dlock_client::Lock::replicas).
     pub fn set_replicas(&self, replicas: u32) {
         self.with(|state| state.replicas = replicas);
     }
 
-    /// Ends all holds of `key` by force, as [`admin`](crate::admin) does. Returns their number.
+    /// Ends all holds of `key` by force, as [`admin`](dlock_client::admin) does. Returns their number.
     pub fn break_lock(&self, key: impl AsRef<[u8]>) -> u64 {
         self.with(|state| state.break_holds(key.as_ref()))
     }
@@ -111,7 +112,7 @@ impl FakeServer {
     }
 
     /// Runs one step, after all that is due by now. Connections learn of a new alarm.
-    pub(super) fn with<T>(&self, step: impl FnOnce(&mut State) -> T) -> T {
+    pub(crate) fn with<T>(&self, step: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state();
         let alarm = state.alarm();
         state.catch_up();
@@ -123,7 +124,7 @@ impl FakeServer {
         done
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

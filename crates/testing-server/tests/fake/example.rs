@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use dlock_client::Error;
-use dlock_client::testing::FakeServer;
+use dlock_testing_server::FakeServer;
 
 #[tokio::test(start_paused = true)]
 async fn another_process_takes_over_after_an_outage() -> Result<(), Error> {

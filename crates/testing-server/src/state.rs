@@ -18,26 +18,26 @@ use dlock_core::value::hold::NO_CLIENT;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
-use super::keys::Keys;
-use super::resp::Resp;
+use crate::keys::Keys;
+use crate::resp::Resp;
 
 /// Pieces of work of one tick.
 const AT_ONCE: usize = 1_024;
 /// Before work is looked at again that a tick has left.
 const SECOND_LOOK: Duration = Duration::from_millis(1);
 
-pub(super) struct State {
-    pub(super) machine: Machine,
-    pub(super) keys: Keys,
-    pub(super) connections: BTreeMap<u64, Connection>,
+pub(crate) struct State {
+    pub(crate) machine: Machine,
+    pub(crate) keys: Keys,
+    pub(crate) connections: BTreeMap<u64, Connection>,
     /// The blocked calls, with their connections.
-    pub(super) parked: HashMap<WaiterId, u64>,
+    pub(crate) parked: HashMap<WaiterId, u64>,
     /// Grants for calls that are not blocked any more.
-    pub(super) undelivered: VecDeque<WaiterId>,
-    pub(super) is_unavailable: bool,
-    pub(super) is_frozen: bool,
+    pub(crate) undelivered: VecDeque<WaiterId>,
+    pub(crate) is_unavailable: bool,
+    pub(crate) is_frozen: bool,
     /// How many replicas acknowledge a grant.
-    pub(super) replicas: u32,
+    pub(crate) replicas: u32,
     /// The number of the latest connection.
     latest: u64,
     began: Began,
@@ -55,27 +55,27 @@ struct Began {
 }
 
 /// One connection of a client.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     /// What it still has to get. The connection closes when this is dropped.
     to_client: UnboundedSender<Vec<u8>>,
-    pub(super) db: u32,
+    pub(crate) db: u32,
     /// A call blocks it: it executes no other until that is answered.
-    pub(super) is_blocked: bool,
-    pub(super) channels: BTreeSet<Channel>,
+    pub(crate) is_blocked: bool,
+    pub(crate) channels: BTreeSet<Channel>,
 }
 
 /// A channel, and whether it is one of sharded pub/sub.
-pub(super) type Channel = (bool, Vec<u8>);
+pub(crate) type Channel = (bool, Vec<u8>);
 
 impl Connection {
-    pub(super) fn send(&self, bytes: Resp) {
+    pub(crate) fn send(&self, bytes: Resp) {
         // An error: its task has ended, and reports so.
         let _ = self.to_client.send(bytes.0);
     }
 }
 
 impl State {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let wall = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         Self {
             machine: machine(),
@@ -94,7 +94,7 @@ impl State {
     }
 
     /// A new connection; None: the server is unavailable.
-    pub(super) fn connect(&mut self, to_client: UnboundedSender<Vec<u8>>) -> Option<u64> {
+    pub(crate) fn connect(&mut self, to_client: UnboundedSender<Vec<u8>>) -> Option<u64> {
         if self.is_unavailable {
             return None;
         }
@@ -106,7 +106,7 @@ impl State {
     }
 
     /// A connection is closed, from either side.
-    pub(super) fn disconnect(&mut self, id: u64) {
+    pub(crate) fn disconnect(&mut self, id: u64) {
         if self.connections.remove(&id).is_none() {
             return;
         }
@@ -117,14 +117,14 @@ impl State {
         });
     }
 
-    pub(super) fn kill_connections(&mut self) {
+    pub(crate) fn kill_connections(&mut self) {
         for id in self.connections.keys().copied().collect::<Vec<_>>() {
             self.disconnect(id);
         }
     }
 
     /// Loses the keys and all that the machine knows but the last token, which a real one takes from the wall clock.
-    pub(super) fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.kill_connections();
         let token = self.machine.tables().tokens.last();
         self.machine = machine();
@@ -134,7 +134,7 @@ impl State {
     }
 
     /// The caller of a command over that connection; [`NO_CLIENT`]: of one over none.
-    pub(super) fn caller(&self, id: u64) -> Caller {
+    pub(crate) fn caller(&self, id: u64) -> Caller {
         match self.connections.get(&id) {
             Some(connection) => Caller { client: id, db: connection.db, may_block: true },
             None => Caller { client: NO_CLIENT, db: 0, may_block: false },
@@ -142,7 +142,7 @@ impl State {
     }
 
     /// Removes a key.
-    pub(super) fn delete(&mut self, db: u32, name: &[u8]) -> bool {
+    pub(crate) fn delete(&mut self, db: u32, name: &[u8]) -> bool {
         let key = Key { db, name };
         let Some(value) = self.keys.take(key) else { return false };
         let lost = Lost::of(&value, key, self.machine.tables().spent.prints());
@@ -154,7 +154,7 @@ impl State {
     }
 
     /// Does all that is due by now, unless the server is frozen.
-    pub(super) fn catch_up(&mut self) {
+    pub(crate) fn catch_up(&mut self) {
         if self.is_frozen {
             self.alarm = None;
             return;
@@ -179,17 +179,17 @@ impl State {
     }
 
     /// When [`State::catch_up`] has something to do.
-    pub(super) fn alarm(&self) -> Option<Instant> {
+    pub(crate) fn alarm(&self) -> Option<Instant> {
         self.alarm
     }
 
     /// Runs the machine outside of commands.
-    pub(super) fn step(&mut self, run: impl FnOnce(&mut Machine, &mut Turn<'_>)) {
+    pub(crate) fn step(&mut self, run: impl FnOnce(&mut Machine, &mut Turn<'_>)) {
         self.step_of(Caller::NONE, run);
     }
 
     /// Runs the machine and carries out the effects. Returns the answer; None: the caller is blocked, or there is none.
-    pub(super) fn step_of(
+    pub(crate) fn step_of(
         &mut self,
         caller: Caller,
         run: impl FnOnce(&mut Machine, &mut Turn<'_>),
@@ -209,7 +209,7 @@ impl State {
         reply
     }
 
-    pub(super) fn now(&self) -> Now {
+    pub(crate) fn now(&self) -> Now {
         let elapsed = micros(Instant::now().saturating_duration_since(self.began.at));
         Now {
             mono: dlock_core::base::time::Instant(elapsed),

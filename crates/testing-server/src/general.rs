@@ -5,13 +5,13 @@ use std::fmt::Display;
 use dlock_wire::reply::{Kind, Sink as _};
 use dlock_wire::table::COMMANDS;
 
-use super::resp::Resp;
-use super::state::State;
-use super::{glob, info};
+use crate::resp::Resp;
+use crate::state::State;
+use crate::{glob, info};
 
 impl State {
     /// Executes a command that is not one of dlock.
-    pub(super) fn general(&mut self, client: u64, name: &[u8], args: &[&[u8]]) -> Resp {
+    pub(crate) fn general(&mut self, client: u64, name: &[u8], args: &[&[u8]]) -> Resp {
         let db = self.caller(client).db;
         match (name.to_ascii_uppercase().as_slice(), args) {
             (b"HELLO", _) => hello(client),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dlock_client::testing::FakeServer;
 use dlock_client::{Client, Error, ErrorKind, Lost, Once};
+use dlock_testing_server::FakeServer;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 

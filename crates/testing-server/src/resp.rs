@@ -6,15 +6,15 @@ use dlock_wire::reply::Sink;
 
 /// A command of a client.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Command {
+pub(crate) struct Command {
     /// Its name and its arguments.
-    pub(super) words: Vec<Vec<u8>>,
+    pub(crate) words: Vec<Vec<u8>>,
     /// Its length as it was sent.
-    pub(super) len: usize,
+    pub(crate) len: usize,
 }
 
 /// The first command of `input`; None: it is not complete.
-pub(super) fn command(input: &[u8]) -> Result<Option<Command>, Malformed> {
+pub(crate) fn command(input: &[u8]) -> Result<Option<Command>, Malformed> {
     let mut at = 0;
     let Some(count) = header(input, &mut at, b'*')? else { return Ok(None) };
     let mut words = Vec::new();
@@ -35,7 +35,7 @@ pub(super) fn command(input: &[u8]) -> Result<Option<Command>, Malformed> {
 
 /// What a client sent is no array of strings.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(crate) struct Malformed;
 
 /// The number of a line like `*3`, or None if the line is not complete.
 fn header(input: &[u8], at: &mut usize, kind: u8) -> Result<Option<usize>, Malformed> {
@@ -53,40 +53,40 @@ fn header(input: &[u8], at: &mut usize, kind: u8) -> Result<Option<usize>, Malfo
 
 /// A reply, or a push message, in RESP3.
 #[derive(Default)]
-pub(super) struct Resp(pub(super) Vec<u8>);
+pub(crate) struct Resp(pub(crate) Vec<u8>);
 
 impl Resp {
-    pub(super) fn ok() -> Self {
+    pub(crate) fn ok() -> Self {
         Self::simple("OK")
     }
 
-    pub(super) fn simple(text: &str) -> Self {
+    pub(crate) fn simple(text: &str) -> Self {
         let mut reply = Self::default();
         reply.line('+', text);
         reply
     }
 
     /// An error: its code and its text.
-    pub(super) fn error(text: &str) -> Self {
+    pub(crate) fn error(text: &str) -> Self {
         let mut reply = Self::default();
         reply.line('-', text);
         reply
     }
 
-    pub(super) fn number(number: impl std::fmt::Display) -> Self {
+    pub(crate) fn number(number: impl std::fmt::Display) -> Self {
         let mut reply = Self::default();
         reply.line(':', number);
         reply
     }
 
-    pub(super) fn text(text: impl AsRef<[u8]>) -> Self {
+    pub(crate) fn text(text: impl AsRef<[u8]>) -> Self {
         let mut reply = Self::default();
         reply.bulk(text.as_ref());
         reply
     }
 
     /// What `write` writes, or the error that it returns.
-    pub(super) fn written(write: impl FnOnce(&mut Self) -> Result<(), String>) -> Self {
+    pub(crate) fn written(write: impl FnOnce(&mut Self) -> Result<(), String>) -> Self {
         let mut reply = Self::default();
         match write(&mut reply) {
             Ok(()) => reply,
@@ -95,7 +95,7 @@ impl Resp {
     }
 
     /// Begins a push message of `len` elements.
-    pub(super) fn push(&mut self, len: usize) {
+    pub(crate) fn push(&mut self, len: usize) {
         self.line('>', len);
     }
 
