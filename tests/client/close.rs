@@ -3,6 +3,7 @@
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use dlock_admin::Admin;
 use dlock_client::{Client, ErrorKind, Lost, QuorumLock, Released};
 use dlock_testing::{Proxy, Reply as _, Server, Way};
 use tokio::task::JoinHandle;
@@ -175,7 +176,7 @@ async fn every_call_ends_and_none_begins() {
         client.semaphore("s").give(1).await.map(drop).unwrap_err(),
         client.latch("c").wait().await.unwrap_err(),
         QuorumLock::new([client.clone()], "x").try_acquire().await.map(drop).unwrap_err(),
-        client.admin().locks(b"*").await.map(drop).unwrap_err(),
+        Admin::new(&client).locks(b"*").await.map(drop).unwrap_err(),
     ];
     for error in late {
         assert_eq!(error.kind(), ErrorKind::Closed, "{error}");

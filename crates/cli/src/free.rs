@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
+use dlock_admin::{Admin, Info};
 use dlock_client::Client;
-use dlock_client::admin::{Admin, Info};
 use serde_json::json;
 
 use crate::args::{Break, Unblock};
@@ -17,7 +17,7 @@ pub async fn break_hold(
     args: &Break,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let (admin, key) = (client.admin(), args.key.as_bytes());
+    let (admin, key) = (Admin::new(client), args.key.as_bytes());
     let shown = text::quoted(key);
     let failed = |error| Failure::of(format!("cannot break {shown}"), &error);
     let Some(info) = admin.info(key).await.map_err(failed)? else {
@@ -68,7 +68,7 @@ async fn break_permit(admin: &Admin, key: &[u8], id: &[u8]) -> Result<u64, dlock
 /// `dlock unblock`
 pub async fn unblock(client: &Client, args: &Unblock, out: &mut impl Write) -> Result<(), Failure> {
     let id = args.client_id;
-    let ended = client.admin().unblock(id, args.error).await;
+    let ended = Admin::new(client).unblock(id, args.error).await;
     let ended =
         ended.map_err(|error| Failure::of(format!("cannot unblock client {id}"), &error))?;
     if !ended {

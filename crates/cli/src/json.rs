@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use dlock_client::admin::{HolderInfo, Info, PermitInfo, RwMode};
+use dlock_admin::{HolderInfo, Info, PermitInfo, RwMode};
 use dlock_wire::reply::{Shape, Sink};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
@@ -212,7 +212,7 @@ fn millis(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use dlock_client::admin::{Kind, LatchInfo, LockInfo, SemInfo};
+    use dlock_admin::{Kind, LatchInfo, LockInfo, SemInfo};
     use serde_json::{json, to_value};
 
     use super::*;

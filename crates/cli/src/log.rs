@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::time::Duration;
 
-use dlock_client::admin::{Admin, LogEntry, LogToken, ServerLog};
+use dlock_admin::{Admin, LogEntry, LogToken, ServerLog};
 use dlock_client::{Client, Error, ErrorKind};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -19,7 +19,7 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// Shows the log, follows it or clears it.
 pub async fn log(client: &Client, args: &Log, out: &mut impl Write) -> Result<(), Failure> {
-    let admin = client.admin();
+    let admin = Admin::new(client);
     let failed = |error: Error| Failure::of("cannot read the log", &error);
     if args.reset {
         let reset = admin.reset_log().await;

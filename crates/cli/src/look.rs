@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use dlock_admin::{Admin, Entry, Info};
 use dlock_client::Error;
-use dlock_client::admin::{Admin, Entry, Info};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 

@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
-use dlock_client::admin::Stats;
+use dlock_admin::{Admin, Stats};
 use dlock_client::{ClientBuilder, Error, ErrorKind};
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -50,7 +50,7 @@ pub async fn ping(builder: ClientBuilder, url: &str, args: &Ping) -> Result<Endi
 async fn ask(builder: ClientBuilder, url: &str) -> Result<(Vec<Stats>, Duration), Error> {
     let client = builder.connect(url).await?;
     let start = Instant::now();
-    let servers = client.admin().stats().await?;
+    let servers = Admin::new(&client).stats().await?;
     Ok((servers, start.elapsed()))
 }
 

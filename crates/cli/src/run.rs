@@ -14,6 +14,7 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use dlock_admin::Admin;
 use dlock_client::{Client, ClientBuilder, ErrorKind, Lost, Released, Wait};
 use dlock_wire::names::LABEL_MAX;
 use nix::errno::Errno;
@@ -101,7 +102,7 @@ async fn leave(client: &Client, signal: Signal, signals: &mut Signals) -> Ending
 /// The lock was not available (in time). With `-v`: who holds it.
 async fn not_acquired(client: &Client, args: &Run, shown: &str) -> Ending {
     if args.verbose {
-        let info = timeout(ASK_WITHIN, client.admin().info(args.key.as_bytes())).await;
+        let info = timeout(ASK_WITHIN, Admin::new(client).info(args.key.as_bytes())).await;
         let holder = match info {
             Ok(Ok(Some(info))) => {
                 let (by, left) = (show::held_by(&info), show::left(&info));

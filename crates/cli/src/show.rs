@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt as _;
 
+use dlock_admin::{Admin, HolderInfo, Info, Kind, LockInfo, PermitInfo, RwMode, WaiterInfo};
 use dlock_client::Client;
-use dlock_client::admin::{HolderInfo, Info, Kind, LockInfo, PermitInfo, RwMode, WaiterInfo};
 
 use crate::args::{Ls, OfKey, Waiters};
 use crate::exit::{Failure, NOTHING};
@@ -14,7 +14,7 @@ use crate::{json, text};
 
 /// `dlock ls`
 pub async fn ls(client: &Client, args: &Ls, out: &mut impl Write) -> Result<(), Failure> {
-    let admin = client.admin();
+    let admin = Admin::new(client);
     let failed = |error| Failure::of("cannot list the locks", &error);
     let entries = admin.locks(args.pattern.as_bytes()).await.map_err(failed)?;
     let seen = look::infos(&admin, entries).await.map_err(failed)?;
@@ -93,7 +93,7 @@ pub fn label(info: &Info) -> String {
 
 /// `dlock info`
 pub async fn info(client: &Client, args: &OfKey, out: &mut impl Write) -> Result<(), Failure> {
-    let (admin, key) = (client.admin(), args.key.as_bytes());
+    let (admin, key) = (Admin::new(client), args.key.as_bytes());
     let failed = |error| Failure::of(format!("cannot look at {}", text::quoted(key)), &error);
     let Some(info) = admin.info(key).await.map_err(failed)? else {
         return Err(Failure::new(NOTHING, format!("there is no lock {}", text::quoted(key))));
@@ -217,7 +217,7 @@ pub fn of_permits(permits: &[PermitInfo]) -> Table {
 /// `dlock waiters`
 pub async fn waiters(client: &Client, args: &Waiters, out: &mut impl Write) -> Result<(), Failure> {
     let key = args.key.as_bytes();
-    let found = client.admin().waiters(key, args.count).await;
+    let found = Admin::new(client).waiters(key, args.count).await;
     let found = found
         .map_err(|error| Failure::of(format!("cannot look at {}", text::quoted(key)), &error))?;
     if args.json {
@@ -250,7 +250,7 @@ pub fn of_waiters(waiters: &[WaiterInfo]) -> Table {
 mod tests {
     use std::time::Duration;
 
-    use dlock_client::admin::{LatchInfo, LockInfo, RwInfo, SemInfo};
+    use dlock_admin::{LatchInfo, LockInfo, RwInfo, SemInfo};
 
     use super::*;
 

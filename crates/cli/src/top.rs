@@ -13,6 +13,7 @@ use std::io::{self, IsTerminal as _, Write};
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
+use dlock_admin::Admin;
 use dlock_client::Client;
 use tokio::sync::{mpsc, watch};
 
@@ -26,7 +27,7 @@ use crate::run::signals::{FATAL, Signals};
 
 /// Shows the live screen or, if the output is not a terminal, one snapshot.
 pub async fn top(client: &Client, args: &Top, out: &mut impl Write) -> Result<Ending, Failure> {
-    let mut looker = Looker::new(client.admin(), args.pattern.as_bytes());
+    let mut looker = Looker::new(Admin::new(client), args.pattern.as_bytes());
     let mut state = State::default();
     let is_live = io::stdout().is_terminal();
     let first = if is_live { looker.look(None).await } else { looker.look_at_all().await };

@@ -9,7 +9,7 @@ mod why;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use dlock_client::admin::{Entry, HolderInfo, Info, PermitInfo, RwMode, WaiterInfo};
+use dlock_admin::{Entry, HolderInfo, Info, PermitInfo, RwMode, WaiterInfo};
 use serde_json::{Value, json};
 
 pub use self::graph::graph;
@@ -189,7 +189,7 @@ fn millis(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod sample {
-    use dlock_client::admin::{Kind, LockInfo};
+    use dlock_admin::{Kind, LockInfo};
 
     use super::*;
 

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::{Duration, SystemTime};
 
-use dlock_client::admin::{Admin, Info};
+use dlock_admin::{Admin, Info};
 use dlock_client::{Client, Error, ErrorKind};
 use tokio::time::sleep;
 
@@ -22,7 +22,7 @@ const AWAIT_FOR: Duration = Duration::from_mins(1);
 
 /// Prints the state of a key, and each change of it.
 pub async fn watch(client: &Client, args: &Watch, out: &mut impl Write) -> Result<(), Failure> {
-    let watcher = Watcher { admin: client.admin(), key: args.key.as_bytes() };
+    let watcher = Watcher { admin: Admin::new(client), key: args.key.as_bytes() };
     let mut to = Lines { args, left: args.count.unwrap_or(u64::MAX), out };
     let mut before = None;
     let mut ended = None;

@@ -22,10 +22,11 @@ mod background;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_wire::reply::HolderInfo;
+
 use self::background::Background;
 use crate::base::error::Error;
 use crate::base::settings::Wait;
-use crate::handles::admin::HolderInfo;
 use crate::handles::connect::ClientBuilder;
 
 /// A type of the asynchronous client, and the runtime that it works in.

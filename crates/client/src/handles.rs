@@ -1,6 +1,5 @@
 //! What users see: clients, locks, guards.
 
-pub mod admin;
 pub(crate) mod client;
 mod close;
 pub(crate) mod connect;

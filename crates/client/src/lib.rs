@@ -50,7 +50,8 @@
 //! | survive the loss of a server without replicas | [`QuorumLock`] | [`QuorumLock::new`] | [`QuorumGuard`] |
 //!
 //! Handles of [`Client::new_owner`] share an owner: re-entry and deadlock detection work across the locks of a task.
-//! [`blocking`] has the same without `await`; [`Client::admin`] is for operators.
+//! [`blocking`] has the same without `await`. The crate `dlock-admin` is for operators, and `dlock-testing-server` is
+//! for unit tests.
 //!
 //! # Guarantees
 //!
@@ -95,7 +96,6 @@ pub use base::lost::{Lost, Released};
 pub use base::settings::Wait;
 #[cfg(feature = "tls-rustls")]
 pub use base::tls::TlsCertificates;
-pub use handles::admin;
 pub use handles::client::Client;
 pub use handles::connect::ClientBuilder;
 pub use handles::election::{Election, Leader, Leaders, Leadership};
@@ -110,6 +110,9 @@ pub use hold::Hold;
 pub use quorum::{QuorumGuard, QuorumHold, QuorumLock};
 #[cfg(feature = "metrics")]
 pub use telemetry::describe::describe_metrics;
+
+#[doc(inline)]
+pub use dlock_wire::reply::HolderInfo;
 
 /// The version of redis-rs whose types this crate takes.
 #[cfg(feature = "redis")]

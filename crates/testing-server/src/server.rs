@@ -72,7 +72,7 @@ impl FakeServer {
         self.with(|state| state.replicas = replicas);
     }
 
-    /// Ends all holds of `key` by force, as [`admin`](dlock_client::admin) does. Returns their number.
+    /// Ends all holds of `key` by force, as an operator does. Returns their number.
     pub fn break_lock(&self, key: impl AsRef<[u8]>) -> u64 {
         self.with(|state| state.break_holds(key.as_ref()))
     }

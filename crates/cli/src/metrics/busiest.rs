@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 
-use dlock_client::admin::{Admin, Entry, Kind};
+use dlock_admin::{Admin, Entry, Kind};
 use tokio::time::{Instant, timeout_at};
 
 use super::encode::{Sample, Value};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_client::admin::Admin;
+use dlock_admin::Admin;
 use dlock_client::{Client, ClientBuilder, Error, ErrorKind};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -115,7 +115,7 @@ impl Scraper {
         start: Instant,
         scrape: &mut Scrape,
     ) {
-        let admin = client.admin();
+        let admin = Admin::new(client);
         let mut waiters = 0;
         for answer in admin.info_texts(&SECTIONS).await {
             let server = answer.server;

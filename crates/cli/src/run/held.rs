@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::pin::Pin;
 use std::time::Duration;
 
-use dlock_client::admin::{Entry, Kind};
+use dlock_admin::{Entry, Kind};
 use dlock_client::{Client, Error, Guard, Hold, Lock, Lost, Permit, Released};
 use nix::unistd::gethostname;
 

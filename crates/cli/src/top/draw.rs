@@ -135,7 +135,7 @@ fn fit_line<'a>(line: &Line<'_>, width: usize) -> Line<'a> {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use dlock_client::admin::WaiterInfo;
+    use dlock_admin::WaiterInfo;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 

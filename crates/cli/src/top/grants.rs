@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use dlock_client::admin::{Info, Kind};
+use dlock_admin::{Info, Kind};
 
 /// Number of polls with new holds that are enough for an estimate from the ages of these holds.
 const ENOUGH: usize = 3;

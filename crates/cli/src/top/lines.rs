@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_client::admin::{Kind, Latency, Stats};
+use dlock_admin::{Kind, Latency, Stats};
 
 use super::state::{Rates, Row, State};
 use crate::show::{held_by, label, left};

@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
+use dlock_admin::{Admin, Entry, Info, Walk};
 use dlock_client::Error;
-use dlock_client::admin::{Admin, Entry, Info, Walk};
 use tokio::sync::{mpsc, watch};
 
 use super::state::{Details, Look};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dlock_client::admin::{Entry, HolderInfo, Info, Kind, LockInfo, Stats};
+use dlock_admin::{Entry, HolderInfo, Info, Kind, LockInfo, Stats};
 
 use super::state::Look;
 use crate::look::Seen;

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use dlock_client::admin::{Entry, Info, PermitInfo, Stats, WaiterInfo};
+use dlock_admin::{Entry, Info, PermitInfo, Stats, WaiterInfo};
 
 use super::grants::{Track, is_seen};
 use crate::look::Seen;

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io::{self, Write};
 
+use dlock_admin::Admin;
 use dlock_client::Client;
 use serde_json::{Value, json};
 
@@ -22,7 +23,7 @@ const NAME: usize = 32;
 
 /// Prints the graph of waits.
 pub async fn graph(client: &Client, args: &Graph, out: &mut impl Write) -> Result<(), Failure> {
-    let waits = Waits::read(&client.admin()).await;
+    let waits = Waits::read(&Admin::new(client)).await;
     let waits = waits.map_err(|error| Failure::of("cannot look at the waits", &error))?;
     if args.json {
         json::write(out, &waits.as_json())?;

@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
+use dlock_admin::{Admin, Info};
 use dlock_client::Error;
-use dlock_client::admin::{Admin, Info};
 
 use super::{Party, Waits};
 use crate::look::{self, Seen};

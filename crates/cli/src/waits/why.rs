@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt as _;
 
+use dlock_admin::{Admin, LogEvent};
 use dlock_client::Client;
-use dlock_client::admin::{Admin, LogEvent};
 use serde_json::{Value, json};
 
 use super::{Hold, Party, Wait, Waits};
@@ -20,7 +20,7 @@ const HOLDERS: usize = 20;
 
 /// Explains what an owner waits for.
 pub async fn why(client: &Client, args: &Why, out: &mut impl Write) -> Result<(), Failure> {
-    let admin = client.admin();
+    let admin = Admin::new(client);
     let owner = args.owner.as_bytes();
     let failed = |error| Failure::of("cannot look at the waits", &error);
     let mut waits = Waits::read(&admin).await.map_err(failed)?;

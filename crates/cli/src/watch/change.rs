@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use dlock_client::admin::{Entry, HoldEnd, HolderInfo, Info, Kind, PermitInfo, RwMode};
+use dlock_admin::{Entry, HoldEnd, HolderInfo, Info, Kind, PermitInfo, RwMode};
 use serde_json::{Map, Value, json};
 
 use crate::json::Bytes;

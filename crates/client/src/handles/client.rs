@@ -6,7 +6,6 @@ use std::sync::Arc;
 use dlock_wire::names::KEYS_MAX;
 
 use crate::base::target::{Family, Keys, Target};
-use crate::handles::admin::Admin;
 use crate::handles::election::Election;
 use crate::handles::latch::Latch;
 use crate::handles::lock::{Lock, RwLock};
@@ -35,11 +34,6 @@ pub struct Client {
 impl Client {
     pub(crate) fn from_core(core: Arc<Core>) -> Self {
         Self { core }
-    }
-
-    /// Inspection of locks, and breaking holds by force.
-    pub fn admin(&self) -> Admin {
-        Admin::new(self.core.clone())
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {

@@ -198,7 +198,7 @@ async fn operators_see_what_there_is() {
     let waiting = client.lock("jobs:1").owner("bob");
     let waiting = tokio::spawn(async move { waiting.acquire().await.unwrap() });
     until("the place", || waiters(&server, "jobs:1") == 1).await;
-    let admin = client.admin();
+    let admin = dlock_admin::Admin::new(&client);
     assert_eq!(admin.locks(b"*").await.unwrap().len(), 2);
     let found = admin.locks(b"job?:[0-9]").await.unwrap();
     assert_eq!(found.len(), 1);

@@ -2,14 +2,10 @@
 
 use std::time::Duration;
 
+use dlock_client::{Error, internal};
 use dlock_wire::reply::{HoldEnd, Kind};
 
-use super::{Admin, Entry};
-use crate::base::deadline::Deadline;
-use crate::base::error::Error;
-use crate::base::target::{Family, Keys, Target};
-use crate::connection::dedicated::SHORT_BLOCK;
-use crate::handles::lock::Lock;
+use crate::{Admin, Entry};
 
 impl Admin {
     /// Waits until the hold with this token has ended, at most `time`; says how. None: it is still in force. Blocks a
@@ -28,14 +24,14 @@ impl Admin {
     /// ```
     #[doc = example!()]
     /// use std::time::Duration;
-    /// use dlock_client::admin::{Entry, HoldEnd, Kind};
+    /// use dlock_admin::{Entry, HoldEnd, Kind};
     ///
     /// let guard = client.lock("door").acquire().await?;
     /// let (door, token) = (Entry { key: b"door".to_vec(), kind: Kind::Lock }, guard.token());
     /// let time = Duration::from_millis(20);
-    /// assert_eq!(client.admin().await_end(&door, token, time).await?, None);
+    /// assert_eq!(admin.await_end(&door, token, time).await?, None);
     /// guard.release().await?;
-    /// assert_eq!(client.admin().await_end(&door, token, time).await?, Some(HoldEnd::Released));
+    /// assert_eq!(admin.await_end(&door, token, time).await?, Some(HoldEnd::Released));
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub async fn await_end(
@@ -44,17 +40,15 @@ impl Admin {
         token: u64,
         time: Duration,
     ) -> Result<Option<HoldEnd>, Error> {
-        let family = match entry.kind {
-            Kind::Lock => Family::Lock,
-            Kind::Fair => Family::Fair,
+        let lock = match entry.kind {
+            Kind::Lock => self.client.lock(&entry.key),
+            Kind::Fair => self.client.fair_lock(&entry.key),
             _ => {
-                return Err(Error::invalid(
+                return Err(internal::invalid(
                     "only the hold of a lock with one holder can be waited for",
                 ));
             }
         };
-        let lock = Lock::new(&self.core, Target::Lock(family), Keys::one(&entry.key));
-        let ended = lock.await_end(token, Deadline::after(time), SHORT_BLOCK).await?;
-        Ok(ended.map(|ended| ended.how))
+        internal::await_end(&lock, token, time).await
     }
 }

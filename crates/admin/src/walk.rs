@@ -1,12 +1,11 @@
 //! The locks of all primaries, page by page.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use super::{Admin, Entry, Kind};
-use crate::base::error::Error;
-use crate::base::reply::read;
-use crate::connection::route::Server;
+use dlock_client::Error;
+use dlock_client::internal::{self, ServerRef, read};
+
+use crate::{Admin, Entry, Kind};
 
 /// How many keys a server looks at for one page of SCAN: it serves no other client meanwhile.
 const PAGE: u32 = 1000;
@@ -17,7 +16,7 @@ pub struct Walk {
     admin: Admin,
     pattern: Vec<u8>,
     /// What is left to visit; the first one from `cursor` on.
-    left: VecDeque<(Arc<Server>, Kind)>,
+    left: VecDeque<(ServerRef, Kind)>,
     cursor: Vec<u8>,
 }
 
@@ -27,7 +26,7 @@ impl Admin {
     /// ```
     #[doc = example!()]
     /// # server.cmd(&["DLOCK.ACQUIRE", "door", "alice"]);
-    /// let mut walk = client.admin().walk(b"*");
+    /// let mut walk = admin.walk(b"*");
     /// while let Some(page) = walk.next_page().await? {
     ///     for entry in page {
     ///         println!("{}", entry.key.escape_ascii());
@@ -37,8 +36,8 @@ impl Admin {
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub fn walk(&self, pattern: impl AsRef<[u8]>) -> Walk {
-        let of = |server: Arc<Server>| Kind::ALL.map(|kind| (server.clone(), kind));
-        let left = self.core.routes.servers().into_iter().flat_map(of).collect();
+        let of = |server: ServerRef| Kind::ALL.map(|kind| (server.clone(), kind));
+        let left = internal::servers(&self.client).into_iter().flat_map(of).collect();
         Walk {
             admin: self.clone(),
             pattern: pattern.as_ref().to_vec(),
@@ -53,13 +52,13 @@ const START: &[u8] = b"0";
 impl Walk {
     /// The next locks, which may be none; `None`: that was all. A key may appear twice. After an error, the next page
     /// is of the next server.
-    #[doc = errors_as!("all calls: see [`Admin`]")]
+    #[doc = as_all_calls!()]
     pub async fn next_page(&mut self) -> Result<Option<Vec<Entry>>, Error> {
         let Some((server, kind)) = self.left.front().cloned() else { return Ok(None) };
         let (next, keys) = match self.page(&server, kind).await {
             Ok(page) => page,
             Err(error) => {
-                self.left.retain(|(left, _)| !Arc::ptr_eq(left, &server));
+                self.left.retain(|(left, _)| left.name != server.name);
                 START.clone_into(&mut self.cursor);
                 return Err(error);
             }
@@ -71,10 +70,10 @@ impl Walk {
         Ok(Some(keys.into_iter().map(|key| Entry { key, kind }).collect()))
     }
 
-    async fn page(&self, server: &Server, kind: Kind) -> Result<(Vec<u8>, Vec<Vec<u8>>), Error> {
+    async fn page(&self, server: &ServerRef, kind: Kind) -> Result<(Vec<u8>, Vec<Vec<u8>>), Error> {
         let mut page = redis::cmd("SCAN");
         page.arg(&self.cursor).arg("MATCH").arg(&self.pattern).arg("COUNT").arg(PAGE);
         page.arg("TYPE").arg(kind.key_type());
-        read(self.admin.ask(server, &page).await?)
+        read(internal::ask_server(&self.admin.client, server, &page, true).await?)
     }
 }

@@ -1,7 +1,12 @@
-//! For operators: which locks there are, their holders and waiters; and how to end holds and waits by force.
+//! For operators of dlock: which locks there are, their holders and waiters; and how to end holds and waits by force.
 //!
-//! The results were true when the server answered. To acquire and release locks, use the handles of
-//! [`Client`](crate::Client).
+//! The results were true when the server answered. To acquire and release locks, use the handles of [`Client`].
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+#[macro_use]
+mod doc;
 
 mod force;
 mod latency;
@@ -11,11 +16,10 @@ mod texts;
 mod walk;
 mod watch;
 
-use std::sync::Arc;
-
+use dlock_client::internal::{self, read, read_or_null, value};
+use dlock_client::{Client, Error, ErrorKind};
 use dlock_wire::request::{OneKey, Read, Request, SemRead};
-use redis::{Cmd, Value};
-use tokio::time::{Instant, timeout_at};
+use redis::Value;
 
 #[doc(inline)]
 pub use dlock_wire::permit::PermitText;
@@ -31,12 +35,7 @@ pub use self::stats::Stats;
 pub use self::texts::InfoText;
 pub use self::walk::Walk;
 
-use crate::base::error::{Error, ErrorKind};
-use crate::base::reply::{read, read_or_null, value};
-use crate::connection::route::Server;
-use crate::registry::Core;
-
-/// Inspection and force: see [`Client::admin`](crate::Client::admin).
+/// Inspection of the locks on a client's servers, and breaking holds by force. Clones are the same.
 ///
 /// # Errors
 ///
@@ -50,12 +49,11 @@ use crate::registry::Core;
 ///
 /// ```
 #[doc = example!()]
-/// use dlock_client::Client;
+/// use dlock_admin::Admin;
 ///
-/// let client = Client::connect(&url).await?;
 /// let guard = client.lock("door").owner("alice").acquire().await?;
 ///
-/// let admin = client.admin();
+/// let admin = Admin::new(&client);
 /// for entry in admin.locks("*").await? {
 ///     if let Some(info) = admin.info_of(&entry).await? {
 ///         for holder in info.holders() {
@@ -68,9 +66,9 @@ use crate::registry::Core;
 /// # let _ = guard.release().await?;
 /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Admin {
-    core: Arc<Core>,
+    client: Client,
 }
 
 /// A key that [`Admin::locks`] found.
@@ -83,8 +81,9 @@ pub struct Entry {
 }
 
 impl Admin {
-    pub(crate) fn new(core: Arc<Core>) -> Self {
-        Self { core }
+    /// Asks and changes the servers of `client`.
+    pub fn new(client: &Client) -> Self {
+        Self { client: client.clone() }
     }
 
     /// The locks, semaphores and latches whose keys match `pattern` (as `KEYS` and `SCAN` match: `*`, `?`, `[a-z]`,
@@ -93,15 +92,14 @@ impl Admin {
     /// The server visits each of its keys five times, some thousand at a time, and serves other clients in between.
     /// Keys that appear or vanish meanwhile may be missed. A semaphore with waiters that was never created is not a
     /// key.
-    #[doc = errors_as!("all calls: see [`Admin`]")]
+    #[doc = as_all_calls!()]
     ///
     /// ```
     #[doc = example!()]
-    /// use dlock_client::{Client, admin::Kind};
+    /// use dlock_admin::Kind;
     ///
-    /// let client = Client::connect(&url).await?;
     /// client.semaphore("licences").init(3).await?;
-    /// let found = client.admin().locks("lic*").await?;
+    /// let found = admin.locks("lic*").await?;
     /// assert_eq!((found[0].key.as_slice(), found[0].kind), (&b"licences"[..], Kind::Semaphore));
     /// # server.cmd(&["DEL", "licences"]);
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
@@ -127,16 +125,15 @@ impl Admin {
     ///
     /// ```
     #[doc = example!()]
-    /// use dlock_client::{Client, admin::Info};
+    /// use dlock_admin::Info;
     ///
-    /// let client = Client::connect(&url).await?;
     /// let latch = client.latch("ready");
     /// latch.init(2).await?;
-    /// let Some(Info::Latch(seen)) = client.admin().info("ready").await? else { panic!() };
+    /// let Some(Info::Latch(seen)) = admin.info("ready").await? else { panic!() };
     /// assert_eq!((seen.count, seen.left), (2, None));
     ///
     /// latch.count_down(2).await?;
-    /// assert_eq!(client.admin().info("ready").await?, None);
+    /// assert_eq!(admin.info("ready").await?, None);
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub async fn info(&self, key: impl AsRef<[u8]>) -> Result<Option<Info>, Error> {
@@ -147,7 +144,7 @@ impl Admin {
 
     /// As [`Admin::info`], of a key whose family is known: one request instead of up to five. None also if the key
     /// belongs to another family by now.
-    #[doc = errors_as!("all calls: see [`Admin`]")]
+    #[doc = as_all_calls!()]
     pub async fn info_of(&self, entry: &Entry) -> Result<Option<Info>, Error> {
         let key = entry.key.as_slice();
         let info = self.call_of(key, Read::info(entry.kind, key)).await?;
@@ -165,7 +162,7 @@ impl Admin {
     #[doc = example!()]
     /// # server.cmd(&["DLOCK.ACQUIRE", "door", "alice"]);
     /// # let bob = server.block(&["DLOCK.ACQUIRE", "door", "bob", "BLOCK", "0"]);
-    /// let waiters = client.admin().waiters("door", Some(10)).await?;
+    /// let waiters = admin.waiters("door", Some(10)).await?;
     /// assert_eq!(waiters[0].owner, b"bob");
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
@@ -180,7 +177,7 @@ impl Admin {
     }
 
     /// As [`Admin::waiters`], of a key whose family is known. Empty also if the key belongs to another family by now.
-    #[doc = errors_as!("all calls: see [`Admin`]")]
+    #[doc = as_all_calls!()]
     pub async fn waiters_of(
         &self,
         entry: &Entry,
@@ -193,17 +190,17 @@ impl Admin {
 
     /// The position of an owner: 0 holds it, 1 is the first in the queue, and so on; None: neither holds it nor waits.
     /// None also if the key belongs to another family than `entry` says, and for latches, whose calls have no owner.
-    #[doc = errors_as!("all calls: see [`Admin`]")]
+    #[doc = as_all_calls!()]
     ///
     /// ```
     #[doc = example!()]
     /// # server.cmd(&["DLOCK.ACQUIRE", "door", "alice"]);
     /// # let bob = server.block(&["DLOCK.ACQUIRE", "door", "bob", "BLOCK", "0"]);
-    /// use dlock_client::admin::{Entry, Kind};
+    /// use dlock_admin::{Entry, Kind};
     ///
     /// let door = Entry { key: b"door".to_vec(), kind: Kind::Lock };
-    /// assert_eq!(client.admin().position(&door, "bob").await?, Some(1));
-    /// assert_eq!(client.admin().position(&door, "zoe").await?, None);
+    /// assert_eq!(admin.position(&door, "bob").await?, Some(1));
+    /// assert_eq!(admin.position(&door, "zoe").await?, None);
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub async fn position(
@@ -227,7 +224,7 @@ impl Admin {
     /// ```
     #[doc = example!()]
     /// # server.cmd(&["DSEM.ACQUIRE", "licences", "alice", "LIMIT", "2"]);
-    /// for permit in client.admin().permits("licences").await? {
+    /// for permit in admin.permits("licences").await? {
     ///     println!("{} {:?}", permit.id, permit.owner);
     ///     # assert_eq!((permit.owner.as_slice(), permit.count), (&b"alice"[..], 1));
     /// }
@@ -239,11 +236,11 @@ impl Admin {
     }
 
     /// The statistics of each primary, sorted by address.
-    #[doc = errors_as!("all calls: see [`Admin`]")]
+    #[doc = as_all_calls!()]
     ///
     /// ```
     #[doc = example!()]
-    /// for server in client.admin().stats().await? {
+    /// for server in admin.stats().await? {
     ///     println!("{}: {} locks are held", server.address, server.held_locks);
     ///     # assert_eq!(server.held_locks, 0);
     /// }
@@ -253,8 +250,9 @@ impl Admin {
         let mut sections = redis::cmd("INFO");
         sections.arg(&["server", "clients", "memory", "replication", "modules", "dlock"]);
         let mut all = Vec::new();
-        for server in self.core.routes.servers() {
-            let text: Vec<u8> = read(self.ask(&server, &sections).await?)?;
+        for server in internal::servers(&self.client) {
+            let text: Vec<u8> =
+                read(internal::ask_server(&self.client, &server, &sections, true).await?)?;
             all.push(Stats::parse(&server.name, &String::from_utf8_lossy(&text)));
         }
         all.sort_by(|a, b| a.address.cmp(&b.address));
@@ -262,7 +260,8 @@ impl Admin {
     }
 
     async fn call<'a>(&self, key: &[u8], request: impl Into<Request<'a>>) -> Result<Value, Error> {
-        self.core.routes.call(key, request).await
+        let within = internal::retry_for(&self.client);
+        internal::ask(&self.client, key, &internal::command(request), within).await
     }
 
     /// Asks in the name of one family. None: the key belongs to another one.
@@ -297,19 +296,6 @@ impl Admin {
         match refused {
             Some(error) => Err(error),
             None => Ok(None),
-        }
-    }
-
-    /// Asks one server, whatever its keys. Once: what is asked so changes nothing, or must not be done twice.
-    async fn ask(&self, server: &Server, cmd: &Cmd) -> Result<Value, Error> {
-        if let Some(error) = self.core.ctx.gate.refusal() {
-            return Err(error);
-        }
-        let until: Instant = self.core.ctx.retry_until();
-        let mut live = server.link.live(until).await?;
-        match timeout_at(until, live.send(cmd)).await {
-            Ok(reply) => reply.and_then(Value::extract_error).map_err(Error::from_redis),
-            Err(_) => Err(Error::unavailable("no answer in time")),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock_wire::reply::Kind;
 
-/// How long waits or holds of one family last: see [`Stats::latency`](super::Stats::latency).
+/// How long waits or holds of one family last: see [`Stats::latency`](crate::Stats::latency).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Latency {
@@ -31,7 +31,7 @@ const FAMILIES: [(Kind, &str); 5] = [
 ];
 
 /// The figures of all families: of waits, then of holds. `get` returns the value of a line of INFO.
-pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str) -> Vec<Latency> {
+pub(crate) fn read<'a>(get: impl Fn(&str) -> &'a str) -> Vec<Latency> {
     let mut all = Vec::new();
     for is_held in [false, true] {
         for (kind, family) in FAMILIES {

@@ -1,14 +1,13 @@
 //! Ending holds and waits by force.
 
+use dlock_client::Error;
+use dlock_client::internal::{self, read};
 use dlock_wire::permit;
 use dlock_wire::request::{
     LockFamily, LockOp, OneKey, OnePermit, Op, Read, RwBreak, RwOp, SemOp, Unblock,
 };
 
-use super::{Admin, Kind};
-use crate::base::command::command;
-use crate::base::error::Error;
-use crate::base::reply::read;
+use crate::{Admin, Kind};
 
 impl Admin {
     /// Ends the holds of a lock by force: the one of a DLOCK or DFAIR key, all of a DRW key. Returns how many there
@@ -26,8 +25,8 @@ impl Admin {
     /// ```
     #[doc = example!()]
     /// # server.cmd(&["DLOCK.ACQUIRE", "door", "alice"]);
-    /// assert_eq!(client.admin().break_key("door").await?, 1);
-    /// assert_eq!(client.admin().break_key("door").await?, 0);
+    /// assert_eq!(admin.break_key("door").await?, 1);
+    /// assert_eq!(admin.break_key("door").await?, 0);
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub async fn break_key(&self, key: impl AsRef<[u8]>) -> Result<u64, Error> {
@@ -39,12 +38,12 @@ impl Admin {
             Kind::Fair => Op::Lock(LockFamily::Fair, LockOp::Break(OneKey { key })),
             Kind::ReadWrite => Op::Rw(RwOp::Break(RwBreak { key, owner: None })),
             Kind::Semaphore => {
-                return Err(Error::invalid(
+                return Err(internal::invalid(
                     "it is a semaphore: break one of its permits (break_permit)",
                 ));
             }
             _ => {
-                return Err(Error::invalid(
+                return Err(internal::invalid(
                     "it is a latch: it has no holder, so there is nothing to break",
                 ));
             }
@@ -63,7 +62,7 @@ impl Admin {
     #[doc = example!()]
     /// # server.cmd(&["DRW.ACQUIRE", "page", "alice", "READ"]);
     /// # server.cmd(&["DRW.ACQUIRE", "page", "bob", "READ"]);
-    /// assert_eq!(client.admin().break_owner("page", "alice").await?, 1);
+    /// assert_eq!(admin.break_owner("page", "alice").await?, 1);
     /// # server.cmd(&["DRW.RELEASE", "page", "bob", "READ"]);
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
@@ -89,7 +88,6 @@ impl Admin {
     /// ```
     #[doc = example!()]
     /// # server.cmd(&["DSEM.ACQUIRE", "licences", "alice", "LIMIT", "2"]);
-    /// let admin = client.admin();
     /// for permit in admin.permits(b"licences").await? {
     ///     assert!(admin.break_permit(b"licences", &permit.id).await?);
     /// }
@@ -98,7 +96,7 @@ impl Admin {
     pub async fn break_permit(&self, key: impl AsRef<[u8]>, id: &str) -> Result<bool, Error> {
         let key = key.as_ref();
         let Some(permit) = permit::parse(id.as_bytes()) else {
-            return Err(Error::invalid(format!("{id:?} is not a permit id")));
+            return Err(internal::invalid(format!("{id:?} is not a permit id")));
         };
         let reply = self.call(key, Op::Sem(SemOp::Break(OnePermit { key, permit }))).await?;
         Ok(read::<u64>(reply)? == 1)
@@ -109,13 +107,12 @@ impl Admin {
     ///
     /// Client ids count for one server. Errors: [`Invalid`](crate::ErrorKind::Invalid) in a cluster of several
     /// primaries: connect to the node itself.
-    #[doc = errors_as!("all calls: see [`Admin`]")]
+    #[doc = as_all_calls!()]
     ///
     /// ```
     #[doc = example!()]
     /// # server.cmd(&["DLOCK.ACQUIRE", "door", "alice"]);
     /// # let _bob = server.block(&["DLOCK.ACQUIRE", "door", "bob", "BLOCK", "0"]);
-    /// let admin = client.admin();
     /// let first = admin.waiters(b"door", Some(1)).await?.remove(0);
     /// if let Some(id) = first.client {
     ///     assert!(admin.unblock(id, false).await?);
@@ -123,13 +120,13 @@ impl Admin {
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub async fn unblock(&self, client_id: u64, error: bool) -> Result<bool, Error> {
-        let servers = self.core.routes.servers();
+        let servers = internal::servers(&self.client);
         let [server] = servers.as_slice() else {
-            return Err(Error::invalid(
+            return Err(internal::invalid(
                 "client ids count for one server, and this is a cluster: connect to the node itself",
             ));
         };
-        let cmd = command(Op::Unblock(Unblock { client: client_id, error }));
-        Ok(read::<u64>(self.ask(server, &cmd).await?)? == 1)
+        let cmd = internal::command(Op::Unblock(Unblock { client: client_id, error }));
+        Ok(read::<u64>(internal::ask_server(&self.client, server, &cmd, true).await?)? == 1)
     }
 }

@@ -1,12 +1,11 @@
 //! The log of notable events: `DLOCK.LOG`.
 
+use dlock_client::Error;
+use dlock_client::internal::{self, read};
 use dlock_wire::reply::LogEntry;
 use dlock_wire::request::{Log, Request};
 
-use super::Admin;
-use crate::base::command::command;
-use crate::base::error::Error;
-use crate::base::reply::read;
+use crate::Admin;
 
 /// The log of one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,24 +20,24 @@ pub struct ServerLog {
 impl Admin {
     /// The log of each primary, sorted by server; at most `count` (1 or more) entries of each, or all. The user needs
     /// the right to run `dlock.log`.
-    #[doc = errors_as!("all calls: see [`Admin`]")]
+    #[doc = as_all_calls!()]
     ///
     /// ```
     #[doc = example!()]
     /// # server.cmd(&["DLOCK.ACQUIRE", "door", "alice"]);
-    /// use dlock_client::admin::LogEvent;
+    /// use dlock_admin::LogEvent;
     ///
-    /// client.admin().break_key(b"door").await?;
-    /// let log = client.admin().log(Some(10)).await?;
+    /// admin.break_key(b"door").await?;
+    /// let log = admin.log(Some(10)).await?;
     /// let newest = &log[0].entries[0];
     /// assert_eq!((newest.event, newest.owner.as_slice()), (LogEvent::Broken, &b"alice"[..]));
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub async fn log(&self, count: Option<u64>) -> Result<Vec<ServerLog>, Error> {
-        let get = command(Request::Log(Log::Get { count }));
+        let get = internal::command(Request::Log(Log::Get { count }));
         let mut all = Vec::new();
-        for server in self.core.routes.servers() {
-            let entries = read(self.ask(&server, &get).await?)?;
+        for server in internal::servers(&self.client) {
+            let entries = read(internal::ask_server(&self.client, &server, &get, true).await?)?;
             all.push(ServerLog { server: server.name.clone(), entries });
         }
         all.sort_by(|a, b| a.server.cmp(&b.server));
@@ -46,11 +45,11 @@ impl Admin {
     }
 
     /// Removes all entries of the logs of all primaries.
-    #[doc = errors_as!("all calls: see [`Admin`]")]
+    #[doc = as_all_calls!()]
     pub async fn reset_log(&self) -> Result<(), Error> {
-        let reset = command(Request::Log(Log::Reset));
-        for server in self.core.routes.servers() {
-            self.ask(&server, &reset).await?;
+        let reset = internal::command(Request::Log(Log::Reset));
+        for server in internal::servers(&self.client) {
+            internal::ask_server(&self.client, &server, &reset, true).await?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::latency::{self, Latency};
+use crate::latency::{self, Latency};
 
 /// [`Stats`], with numbers that are lines of INFO.
 macro_rules! stats {
@@ -27,7 +27,7 @@ macro_rules! stats {
 
         impl Stats {
             /// Reads the text of INFO.
-            pub(super) fn parse(address: &str, text: &str) -> Self {
+            pub(crate) fn parse(address: &str, text: &str) -> Self {
                 let fields: BTreeMap<&str, &str> = text
                     .lines()
                     .filter_map(|line| line.split_once(':'))
