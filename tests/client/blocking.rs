@@ -3,8 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use dlock_client::blocking::{Client, QuorumLock};
+use dlock_client::blocking::Client;
 use dlock_client::{ErrorKind, Lost, Released};
+use dlock_quorum::blocking::QuorumLock;
 use dlock_testing::{Reply as _, Server, wait_until};
 
 fn connect(server: &Server) -> Client {

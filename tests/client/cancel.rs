@@ -2,7 +2,8 @@
 
 use std::{pin::pin, task::Poll, time::Duration};
 
-use dlock_client::{Client, QuorumLock, Wait};
+use dlock_client::{Client, Wait};
+use dlock_quorum::QuorumLock;
 
 use crate::places::Place;
 use crate::support::{number, start_on, until, within};

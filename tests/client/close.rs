@@ -4,7 +4,8 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use dlock_admin::Admin;
-use dlock_client::{Client, ErrorKind, Lost, QuorumLock, Released};
+use dlock_client::{Client, ErrorKind, Lost, Released};
+use dlock_quorum::QuorumLock;
 use dlock_testing::{Proxy, Reply as _, Server, Way};
 use tokio::task::JoinHandle;
 

@@ -3,7 +3,8 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use dlock_client::{Client, ErrorKind, Lost, QuorumLock, Released, Wait};
+use dlock_client::{Client, ErrorKind, Lost, Released, Wait};
+use dlock_quorum::QuorumLock;
 use dlock_testing::{Reply as _, Server, wait_until};
 use tokio::runtime::{Builder, Runtime};
 

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use dlock_client::{Client, ErrorKind, Lost, QuorumLock, Released, blocking};
+use dlock_client::{Client, ErrorKind, Lost, Released, blocking};
+use dlock_quorum::QuorumLock;
 use dlock_testing::{Reply as _, Server};
 
 use crate::support::{number, start, until, within};

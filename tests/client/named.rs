@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_client::{Client, Error, ErrorKind, QuorumLock};
+use dlock_client::{Client, Error, ErrorKind};
+use dlock_quorum::QuorumLock;
 use dlock_testing::{Reply as _, Server};
 
 use crate::support::{quick, start, within};

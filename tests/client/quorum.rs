@@ -7,7 +7,8 @@ use std::sync::{
 };
 use std::time::{Duration, Instant};
 
-use dlock_client::{Client, ErrorKind, Lost, QuorumGuard, QuorumLock, Released};
+use dlock_client::{Client, ErrorKind, Lost, Released};
+use dlock_quorum::{QuorumGuard, QuorumLock};
 use dlock_testing::{Dice, Fault, Proxy, Reply as _, Server, wait_until};
 
 use crate::support::{PATIENCE, quick, until, within};

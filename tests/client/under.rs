@@ -2,7 +2,8 @@
 
 use std::{fmt, num::ParseIntError, time::Duration};
 
-use dlock_client::{ErrorKind, Lost, Permit, QuorumLock, Released, blocking};
+use dlock_client::{ErrorKind, Lost, Permit, Released, blocking};
+use dlock_quorum::QuorumLock;
 use dlock_testing::{Proxy, Reply as _, Server, Way};
 
 use crate::support::{number, start, until, within};

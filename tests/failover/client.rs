@@ -11,7 +11,8 @@ use std::{
     time::Duration,
 };
 
-use dlock_client::{Client, Election, Error, ErrorKind, Lock, Lost, QuorumLock, Released, Wait};
+use dlock_client::{Client, Election, Error, ErrorKind, Lock, Lost, Released, Wait};
+use dlock_quorum::QuorumLock;
 use dlock_testing::Dice;
 use tokio::time::{sleep, timeout};
 

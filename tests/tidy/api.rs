@@ -7,7 +7,7 @@ use std::{env, fs, path::Path};
 
 use super::{File, files};
 
-const CRATES: [&str; 4] = ["wire", "client", "admin", "testing-server"];
+const CRATES: [&str; 5] = ["wire", "client", "admin", "quorum", "testing-server"];
 
 /// Whether an item, as far as it has been read, ends there: where its body begins, or after its body where that is part
 /// of the API.

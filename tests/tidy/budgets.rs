@@ -45,6 +45,7 @@ pub const LONG_LINES: &[(&str, usize)] = &[];
 pub const SLEEPS: &[(&str, usize)] = &[
     ("crates/cli/tests/cli/command.rs", 2),
     ("crates/client/src/tests.rs", 1),
+    ("crates/quorum/tests/stopped.rs", 1),
     ("crates/testing/src/sentinel.rs", 3),
     ("crates/testing/src/server.rs", 1),
     ("crates/testing/src/server/life.rs", 1),

@@ -31,7 +31,6 @@ const HOUSES: &[House] = &[
         layers: &[
             "internal",
             "blocking",
-            "quorum",
             "handles",
             "acquire",
             "hold",

@@ -95,6 +95,16 @@ impl Client {
         Ok(Self { inner: client, background: Arc::new(background) })
     }
 
+    /// Blocks this thread until the work is done, in the client's runtime. Error Invalid in asynchronous code.
+    pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
+        self.background.run(work)
+    }
+
+    /// The asynchronous client.
+    pub(crate) fn inner(&self) -> &crate::Client {
+        &self.inner
+    }
+
     /// Closes this client with all its clones, handles and guards, as [`crate::Client::close`]. Calls that wait in
     /// other threads end with [`Closed`](crate::ErrorKind::Closed).
     ///
@@ -192,8 +202,6 @@ mod guards;
 mod once;
 
 pub use self::election::{Election, Leaders, Leadership};
-#[cfg(feature = "quorum")]
-pub use self::guards::QuorumGuard;
 pub use self::guards::{Guard, MultiGuard, Permit};
 
 /// A handle: its options, and the three ways to acquire.
@@ -315,42 +323,10 @@ handle! {
     label(label: impl AsRef<[u8]>), bind(rest: Duration),
 }
 
-#[cfg(feature = "quorum")]
-handle! {
-    /// As [`crate::QuorumLock`], over a client of each server.
-    ///
-    /// ```
-    /// # let servers: Vec<_> = (0..3).map(|_| dlock_testing::Server::start()).collect();
-    /// # let urls: Vec<_> = servers.iter().map(|server| server.url()).collect();
-    /// use dlock_client::blocking::{Client, QuorumLock};
-    ///
-    /// let clients = urls.iter().map(|url| Client::connect(url)).collect::<Result<Vec<_>, _>>()?;
-    /// let lock = QuorumLock::new(clients, "nightly-report");
-    /// let guard = lock.acquire()?;
-    /// assert!(lock.try_acquire()?.is_none());
-    /// println!("the fencing token is {}", guard.token());
-    /// guard.release()?.ok_or_lost()?;
-    /// # Ok::<(), dlock_client::Error>(())
-    /// ```
-    QuorumLock gives QuorumGuard, with lease(time: Duration), max_hold(time: Duration), label(label: impl AsRef<[u8]>),
-    server_timeout(timeout: Duration), back_off(shortest: Duration, longest: Duration),
-}
-
 handle! {
     /// As [`crate::AnyLock`].
     AnyLock gives Guard, with lease(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
     label(label: impl AsRef<[u8]>), bind(rest: Duration),
-}
-
-#[cfg(feature = "quorum")]
-impl QuorumLock {
-    /// As [`crate::QuorumLock::new`].
-    pub fn new(clients: impl IntoIterator<Item = Client>, key: impl AsRef<[u8]>) -> Self {
-        let (clients, others): (Vec<_>, _) =
-            clients.into_iter().map(|client| (client.inner, client.background)).unzip();
-        let background = Arc::new(Background::of_several(others));
-        Self { inner: crate::QuorumLock::new(clients, key), background }
-    }
 }
 
 waits!(Lock: check(token: u64) -> (), is_locked() -> bool, holder() -> Option<HolderInfo>);

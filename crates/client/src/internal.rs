@@ -1,5 +1,5 @@
-//! What the crates `dlock-admin` and `dlock-testing-server` need of the client beyond its public API. It is for no
-//! other crate: any version may change it.
+//! What the crates `dlock-admin`, `dlock-quorum` and `dlock-testing-server` need of the client beyond its public API.
+//! It is for no other crate: any version may change it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,12 +7,17 @@ use std::time::Duration;
 use dlock_wire::reply::{HoldEnd, Shape};
 use dlock_wire::request::Request;
 use redis::{Cmd, Value};
+use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 
-pub use crate::base::clock::follow_tokio;
-use crate::base::deadline::Deadline;
+pub use crate::base::clock::{Moment, by_the_clock, follow_tokio, millis, sleep_until};
+pub use crate::base::deadline::Deadline;
 pub use crate::base::dialer::{Dial, Dialed};
-use crate::base::error::Error;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::gate::Counted;
+use crate::base::lost::Released;
+use crate::base::options::Options;
+pub use crate::base::random::{fraction, name as unique_name};
 use crate::base::reply;
 use crate::connection::dedicated::SHORT_BLOCK;
 use crate::connection::route::Server;
@@ -23,6 +28,57 @@ use crate::handles::lock::Lock;
 /// An error of kind [`Invalid`](crate::ErrorKind::Invalid).
 pub fn invalid(text: impl Into<String>) -> Error {
     Error::invalid(text)
+}
+
+/// An error of that kind.
+pub fn error(kind: ErrorKind, text: impl Into<String>) -> Error {
+    Error::new(kind, text)
+}
+
+/// The client was closed.
+pub fn closed() -> Error {
+    Error::closed()
+}
+
+/// The runtime of the client has ended.
+pub fn abandoned() -> Error {
+    Error::abandoned()
+}
+
+/// The server knows nothing of what is released.
+pub fn release_unknown() -> Error {
+    Error::release_unknown()
+}
+
+/// The error with the keys that it is about, unless it has some already.
+pub fn of_keys(error: Error, keys: Vec<Vec<u8>>) -> Error {
+    error.of_keys(keys)
+}
+
+/// The result of work under a hold, after that outcome of the release.
+pub fn verdict<T: Send + 'static, E: From<Error>>(
+    done: Result<T, E>,
+    released: Result<Released, Error>,
+) -> Result<T, E> {
+    crate::handles::with::verdict(done, released)
+}
+
+/// An error for options out of range.
+pub fn check_options(
+    lease: Option<Duration>,
+    max_hold: Option<Duration>,
+    label: Option<&Arc<[u8]>>,
+) -> Result<(), Error> {
+    Options { lease, max_hold, label: label.cloned(), ..Options::default() }.check()
+}
+
+/// Reports to `tracing` and `metrics` what becomes of an acquire of a quorum lock.
+pub async fn report_acquire<T>(
+    key: &[u8],
+    token: impl FnOnce(&T) -> u64,
+    call: impl Future<Output = Result<Option<T>, Error>>,
+) -> Result<Option<T>, Error> {
+    crate::telemetry::acquiring(None, key, || None, token, call).await
 }
 
 /// The request as redis-rs sends it.
@@ -48,6 +104,45 @@ pub fn value(from: Value) -> dlock_wire::reply::Value {
 /// The setting [`ClientBuilder::retry_for`].
 pub fn retry_for(client: &Client) -> Duration {
     client.core().ctx.settings.retry_for
+}
+
+/// The setting [`ClientBuilder::lease`].
+pub fn lease(client: &Client) -> Duration {
+    client.core().ctx.settings.lease
+}
+
+/// Where the background work of the client runs.
+pub fn runtime(client: &Client) -> Handle {
+    client.core().ctx.runtime.clone()
+}
+
+/// While it lives, [`Client::close`] waits for it.
+pub struct CloseGuard(#[expect(dead_code, reason = "only its drop counts")] Counted);
+
+/// A call that may take something begins; kept until nothing of it is left.
+pub fn begin_call(client: &Client) -> CloseGuard {
+    CloseGuard(client.core().ctx.gate.call())
+}
+
+/// A release begins; kept until it is done.
+pub fn begin_cleanup(client: &Client) -> CloseGuard {
+    CloseGuard(client.core().ctx.gate.cleanup())
+}
+
+/// Why nothing can be taken any more, if that is so.
+pub fn no_admission(client: &Client) -> Option<Error> {
+    client.core().ctx.gate.no_admission()
+}
+
+/// Returns when nothing can be taken any more: the client closes, or its runtime ends.
+pub async fn closing(client: &Client) {
+    client.core().ctx.gate.closing().await;
+}
+
+/// Returns when the server that has `key` has a connection; an error if it has none in time.
+pub async fn connected(client: &Client, key: &[u8], within: Duration) -> Result<(), Error> {
+    let Some(server) = client.core().routes.server_of(key) else { return Ok(()) };
+    server.link.live(Instant::now() + within).await.map(drop)
 }
 
 /// Asks the server that has `key`, until there is an answer or the time is over.
@@ -119,4 +214,19 @@ pub fn connect_blocking(
     connect: impl Future<Output = Result<Client, Error>>,
 ) -> Result<crate::blocking::Client, Error> {
     crate::blocking::Client::connected(connect)
+}
+
+/// Blocks this thread until the work is done, in the runtime of `client`. Error Invalid in asynchronous code.
+#[cfg(feature = "blocking")]
+pub fn run_blocking<T>(
+    client: &crate::blocking::Client,
+    work: impl Future<Output = T>,
+) -> Result<T, Error> {
+    client.run(work)
+}
+
+/// The asynchronous client behind a blocking one.
+#[cfg(feature = "blocking")]
+pub fn without_blocking(client: &crate::blocking::Client) -> Client {
+    client.inner().clone()
 }

@@ -47,7 +47,7 @@
 //! | wait until *n* things have happened | [`Latch`] | [`Client::latch`] | |
 //! | lock several keys together, without deadlock | [`MultiLock`] | [`Client::multi_lock`] | [`MultiGuard`] |
 //! | lock any one of several keys | [`AnyLock`] | [`Client::any_lock`], [`Client::striped_lock`] | [`Guard`] |
-//! | survive the loss of a server without replicas | [`QuorumLock`] | [`QuorumLock::new`] | [`QuorumGuard`] |
+//! | survive the loss of a server without replicas | `QuorumLock` of the crate `dlock-quorum` | | |
 //!
 //! Handles of [`Client::new_owner`] share an owner: re-entry and deadlock detection work across the locks of a task.
 //! [`blocking`] has the same without `await`. The crate `dlock-admin` is for operators, and `dlock-testing-server` is
@@ -82,13 +82,10 @@ mod handles;
 mod hold;
 #[doc(hidden)]
 pub mod internal;
-#[cfg(feature = "quorum")]
-mod quorum;
 mod registry;
 mod state;
 mod telemetry;
 #[cfg(test)]
-#[cfg(feature = "quorum")]
 mod tests;
 
 pub use base::error::{Error, ErrorKind};
@@ -106,8 +103,6 @@ pub use handles::multi::{AnyLock, MultiLock};
 pub use handles::owner::Owner;
 pub use handles::semaphore::Semaphore;
 pub use hold::Hold;
-#[cfg(feature = "quorum")]
-pub use quorum::{QuorumGuard, QuorumHold, QuorumLock};
 #[cfg(feature = "metrics")]
 pub use telemetry::describe::describe_metrics;
 

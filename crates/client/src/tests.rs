@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use dlock_testing::Server;
 
-use crate::{Client, ErrorKind, Lost, QuorumLock};
+use crate::{Client, ErrorKind, Lost};
 
-/// Longer than what a quorum of one asks for at least.
+/// Longer than what a hold needs at least.
 const LEASE: Duration = Duration::from_millis(150);
 
 /// A short await that lets no driver be polled: the task is ready again at once.
@@ -35,7 +35,7 @@ async fn work(steps: &Cell<u32>) {
 async fn no_step_begins_after_the_lease_whether_or_not_a_timer_fires() {
     let server = Server::start();
     let client = Client::connect(&server.url()).await.unwrap();
-    for kind in ["lock", "permit", "all", "any", "quorum"] {
+    for kind in ["lock", "permit", "all", "any"] {
         let steps = Cell::new(0);
         // On a busy machine a grant may come too late for any work.
         let done = loop {
@@ -46,11 +46,7 @@ async fn no_step_begins_after_the_lease_whether_or_not_a_timer_fires() {
                     semaphore.with(|_| work(&steps)).await
                 }
                 "all" => client.multi_lock([kind]).lease(LEASE).with(|_| work(&steps)).await,
-                "any" => client.any_lock([kind]).lease(LEASE).with(|_| work(&steps)).await,
-                _ => {
-                    let quorum = QuorumLock::new([client.clone()], kind).lease(LEASE);
-                    quorum.with(|_| work(&steps)).await
-                }
+                _ => client.any_lock([kind]).lease(LEASE).with(|_| work(&steps)).await,
             };
             if steps.get() > 0 {
                 break done;

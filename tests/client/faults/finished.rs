@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dlock_client::{Client, Error, ErrorKind, Lost, QuorumLock, Released, blocking};
+use dlock_client::{Client, Error, ErrorKind, Lost, Released, blocking};
+use dlock_quorum::QuorumLock;
 use dlock_testing::{Fault, Proxy, Reply as _, Server, Trigger};
 
 use crate::support::{quick, start, until, within};

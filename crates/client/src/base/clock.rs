@@ -8,25 +8,28 @@ use std::time::Duration;
 
 /// A moment of this clock, in nanoseconds from a beginning that only this process knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Moment(u64);
+pub struct Moment(u64);
 
 impl Moment {
     /// Later than any other.
-    pub(crate) const NEVER: Self = Self(u64::MAX);
+    pub const NEVER: Self = Self(u64::MAX);
 
-    pub(crate) fn now() -> Self {
+    /// This moment.
+    pub fn now() -> Self {
         if let Some(nanos) = tokios::nanos() {
             return Self(nanos);
         }
         Self(source::nanos())
     }
 
-    pub(crate) fn after(self, time: Duration) -> Self {
+    /// That long after this moment; at most [`Moment::NEVER`].
+    #[must_use]
+    pub fn after(self, time: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
     }
 
     /// How long after `earlier` this is; zero if it is not.
-    pub(crate) fn since(self, earlier: Self) -> Duration {
+    pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
@@ -43,7 +46,7 @@ impl Moment {
 ///
 /// Sleeps by tokio's clock, which stands still during a suspend, in slices: so short after the machine wakes up it is
 /// noticed that the moment has passed.
-pub(crate) async fn sleep_until(moment: Moment) {
+pub async fn sleep_until(moment: Moment) {
     if moment == Moment::NEVER {
         std::future::pending::<()>().await;
     }
@@ -67,10 +70,7 @@ fn slice() -> Duration {
 
 /// What `told` resolves to, or what `look` finds: it looks at each poll. A timer fires only when its driver is polled,
 /// which may be many steps of a task later, above all after the process was stopped.
-pub(crate) async fn by_the_clock<T>(
-    look: impl Fn() -> Option<T>,
-    told: impl Future<Output = T>,
-) -> T {
+pub async fn by_the_clock<T>(look: impl Fn() -> Option<T>, told: impl Future<Output = T>) -> T {
     let mut told = std::pin::pin!(told);
     std::future::poll_fn(|context| match look() {
         Some(found) => Poll::Ready(found),
@@ -80,7 +80,7 @@ pub(crate) async fn by_the_clock<T>(
 }
 
 /// Whole milliseconds, rounded up: a wait of half a millisecond must not become 0, which is "forever" for BLOCK.
-pub(crate) fn millis(time: Duration) -> u64 {
+pub fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 

@@ -9,15 +9,18 @@ use crate::base::clock::millis;
 
 /// When a caller stops waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Deadline {
+pub enum Deadline {
     /// It does not wait.
     Now,
+    /// It waits until then.
     At(Instant),
+    /// It waits forever.
     Never,
 }
 
 impl Deadline {
-    pub(crate) fn after(time: Duration) -> Self {
+    /// That long from now.
+    pub fn after(time: Duration) -> Self {
         // Beyond the range of tokio's clock there is no deadline.
         Instant::now().checked_add(time).map_or(Self::Never, Self::At)
     }

@@ -16,8 +16,6 @@ pub(super) struct Background {
     runtime: Option<Quiet>,
     /// Closed before the runtime ends.
     client: OnceLock<crate::Client>,
-    /// Of a lock on several servers: those of their clients, which live as long as it does.
-    others: Vec<Arc<Background>>,
 }
 
 /// A runtime that ends in the background: dropping one in place panics in asynchronous code.
@@ -44,13 +42,7 @@ impl Background {
                 Error::unavailable(format!("no thread for the background: {error}"))
             })?;
         let runtime = Some(Quiet(Some(runtime)));
-        Ok(Self { runtime, client: OnceLock::new(), others: Vec::new() })
-    }
-
-    /// Of a lock on several servers: no runtime of its own.
-    #[cfg(feature = "quorum")]
-    pub(super) fn of_several(others: Vec<Arc<Background>>) -> Self {
-        Self { runtime: None, client: OnceLock::new(), others }
+        Ok(Self { runtime, client: OnceLock::new() })
     }
 
     /// The client that runs here.
@@ -62,10 +54,7 @@ impl Background {
     /// Blocks this thread until the work is done. Error Invalid: this thread runs asynchronous code.
     pub(super) fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
         let Some(runtime) = self.runtime.as_ref().and_then(|runtime| runtime.0.as_ref()) else {
-            return match self.others.first() {
-                Some(first) => first.run(work),
-                None => Err(Error::invalid("a quorum lock needs at least one server")),
-            };
+            return Err(Error::closed());
         };
         if Handle::try_current().is_err() {
             return Ok(runtime.block_on(work));

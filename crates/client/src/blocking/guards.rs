@@ -140,11 +140,3 @@ guard! {
 }
 waits!(MultiGuard: renew(lease: Duration) -> ());
 reads!(MultiGuard as MultiHold: tokens -> &[u64]);
-
-#[cfg(feature = "quorum")]
-guard! {
-    /// As [`crate::QuorumGuard`].
-    QuorumGuard
-}
-#[cfg(feature = "quorum")]
-reads!(QuorumGuard as QuorumHold: key -> &[u8], token -> u64);

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_client::{Client, ErrorKind, Lost, QuorumLock, Released};
+use dlock_client::{Client, ErrorKind, Lost, Released};
+use dlock_quorum::QuorumLock;
 use dlock_testing_server::FakeServer;
 use tokio::time::{Instant, sleep};
 

@@ -1,32 +1,19 @@
-//! A lock on several servers that know nothing of each other.
-
-mod attempt;
-mod driver;
-mod tally;
-mod view;
+//! The lock: its options, and the ways to acquire it.
 
 use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_client::internal::{self, Deadline, millis};
+use dlock_client::{Client, Error, ErrorKind};
+use dlock_wire::names::LEASE_MAX_MS;
 use dlock_wire::reply::quote;
-use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
-use self::attempt::{Failure, Standing, Terms};
-use self::driver::{Driver, Upkeep, any_closes};
-use self::view::{View, no_quorum};
-use crate::base::clock::{by_the_clock, sleep_until};
-use crate::base::deadline::Deadline;
-use crate::base::error::{Error, ErrorKind};
-use crate::base::lost::{Lost, Released};
-use crate::base::options::Options;
-use crate::base::settings::lease_ms;
-use crate::handles::client::Client;
-use crate::handles::with::{Holding, guard_with, handle_with};
-use crate::registry::Core;
-use crate::telemetry::acquiring;
+use crate::attempt::{Failure, Standing, Terms};
+use crate::driver::{Driver, Upkeep, any_closes};
+use crate::guard::{QuorumGuard, QuorumHold};
+use crate::view::no_quorum;
 
 /// The shortest lease of a quorum lock: shorter ones are used up by asking.
 const LEASE_MIN: Duration = Duration::from_millis(30);
@@ -40,7 +27,8 @@ const TIMEOUT: Duration = Duration::from_millis(200);
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// # let servers: Vec<_> = (0..3).map(|_| dlock_testing::Server::start()).collect();
 /// # let urls: Vec<_> = servers.iter().map(|server| server.url()).collect();
-/// use dlock_client::{Client, QuorumLock};
+/// use dlock_client::Client;
+/// use dlock_quorum::QuorumLock;
 ///
 /// let mut clients = Vec::new();
 /// for url in &urls {
@@ -75,13 +63,14 @@ const TIMEOUT: Duration = Duration::from_millis(200);
 /// - Monotonic clocks of servers and clients that run at the same speed within 1 %.
 ///
 /// There is no queue: a client that does not get the lock tries again after a random pause, in no order. A single
-/// server, or one with replicas ([`Lock::replicas`](crate::Lock::replicas)), is faster and fair.
+/// server, or one with replicas ([`Lock::replicas`](dlock_client::Lock::replicas)), is faster and fair.
 #[derive(Clone)]
 pub struct QuorumLock {
-    servers: Arc<[Arc<Core>]>,
+    servers: Arc<[Client]>,
     key: Arc<[u8]>,
-    /// Only lease, label and `max_hold` count.
-    options: Options,
+    lease: Option<Duration>,
+    max_hold: Option<Duration>,
+    label: Option<Arc<[u8]>>,
     timeout: Option<Duration>,
     pause: (Duration, Duration),
 }
@@ -91,9 +80,11 @@ impl QuorumLock {
     /// acquire.
     pub fn new(clients: impl IntoIterator<Item = Client>, key: impl AsRef<[u8]>) -> Self {
         Self {
-            servers: clients.into_iter().map(|client| client.core().clone()).collect(),
+            servers: clients.into_iter().collect(),
             key: key.as_ref().into(),
-            options: Options::default(),
+            lease: None,
+            max_hold: None,
+            label: None,
             timeout: None,
             pause: (Duration::from_millis(10), Duration::from_millis(100)),
         }
@@ -103,23 +94,23 @@ impl QuorumLock {
     /// those of the clients, and a watchdog renews it every third of it while the guard lives.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.options.lease = Some(lease);
+        self.lease = Some(lease);
         self
     }
 
-    /// As [`Lock::max_hold`](crate::Lock::max_hold): the longest time that the watchdog keeps the lock alive, 1 ms to
-    /// 365 days. Then it is lost with the reason [`MaxHold`](Lost::MaxHold), and released. No effect with a
-    /// [`lease`](QuorumLock::lease). The setting of the clients does not apply.
+    /// As [`Lock::max_hold`](dlock_client::Lock::max_hold): the longest time that the watchdog keeps the lock alive, 1
+    /// ms to 365 days. Then it is lost with the reason [`MaxHold`](dlock_client::Lost::MaxHold), and released. No
+    /// effect with a [`lease`](QuorumLock::lease). The setting of the clients does not apply.
     #[must_use]
     pub fn max_hold(mut self, time: Duration) -> Self {
-        self.options.max_hold = Some(time);
+        self.max_hold = Some(time);
         self
     }
 
     /// A text for people, 0 to 256 bytes, that INFO shows on each server. The owner is another one for each attempt.
     #[must_use]
     pub fn label(mut self, label: impl AsRef<[u8]>) -> Self {
-        self.options.label = Some(label.as_ref().into());
+        self.label = Some(label.as_ref().into());
         self
     }
 
@@ -155,10 +146,14 @@ impl QuorumLock {
     }
 
     /// Tries until it has the lock.
-    #[doc = errors_as!(
-        "[`try_acquire`](QuorumLock::try_acquire)",
-        ": it does not wait for servers to come back"
-    )]
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](QuorumLock::try_acquire): it does not wait for servers to come back.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`try_acquire`](QuorumLock::try_acquire).
     pub async fn acquire(&self) -> Result<QuorumGuard, Error> {
         loop {
             // None would mean that "never" has come.
@@ -169,22 +164,24 @@ impl QuorumLock {
     }
 
     /// Tries for at most `time`, also while too few servers answer. None: another client had it at the last attempt.
-    #[doc = errors_as!("[`try_acquire`](QuorumLock::try_acquire)")]
+    ///
+    /// # Errors and cancel safety
+    ///
+    /// As [`try_acquire`](QuorumLock::try_acquire).
     pub async fn acquire_timeout(&self, time: Duration) -> Result<Option<QuorumGuard>, Error> {
         self.acquire_with(Deadline::after(time)).await
     }
 
     async fn acquire_with(&self, deadline: Deadline) -> Result<Option<QuorumGuard>, Error> {
-        let (server, token) = (|| None, |guard: &QuorumGuard| guard.token());
-        acquiring(None, &self.key, server, token, self.attempts(deadline)).await
+        let token = |guard: &QuorumGuard| guard.token();
+        internal::report_acquire(&self.key, token, self.attempts(deadline)).await
     }
 
     async fn attempts(&self, deadline: Deadline) -> Result<Option<QuorumGuard>, Error> {
         let terms = self.terms()?;
-        let gates = || self.servers.iter().map(|core| &core.ctx.gate);
-        let _calls: Vec<_> = gates().map(|gate| gate.call()).collect();
+        let _calls: Vec<_> = self.servers.iter().map(internal::begin_call).collect();
         loop {
-            if let Some(error) = gates().find_map(|gate| gate.no_admission()) {
+            if let Some(error) = self.servers.iter().find_map(internal::no_admission) {
                 return Err(error);
             }
             let error = match self.attempt(terms).await {
@@ -192,8 +189,7 @@ impl QuorumLock {
                 Err(error) if matches!(error.kind(), ErrorKind::NoQuorum { .. }) => Some(error),
                 outcome => return outcome,
             };
-            let pause =
-                self.pause.1.saturating_sub(self.pause.0).mul_f64(crate::base::random::fraction());
+            let pause = self.pause.1.saturating_sub(self.pause.0).mul_f64(internal::fraction());
             let pause = self.pause.0 + pause;
             let again = match deadline {
                 Deadline::Now => false,
@@ -211,51 +207,50 @@ impl QuorumLock {
     }
 
     fn terms(&self) -> Result<Terms, Error> {
-        let of_clients = self.servers.iter().map(|core| core.ctx.settings.lease).min();
+        let of_clients = self.servers.iter().map(internal::lease).min();
         let Some(of_clients) = of_clients else {
-            return Err(Error::invalid("a quorum lock needs at least one server"));
+            return Err(internal::invalid("a quorum lock needs at least one server"));
         };
-        self.options.check()?;
-        let lease = self.options.lease.unwrap_or(of_clients);
+        internal::check_options(self.lease, self.max_hold, self.label.as_ref())?;
+        let lease = self.lease.unwrap_or(of_clients);
         let timeout = self.timeout.unwrap_or_else(|| TIMEOUT.min(lease / 10));
         if lease < LEASE_MIN {
-            return Err(Error::invalid("lease of a quorum lock must be at least 30 ms"));
+            return Err(internal::invalid("lease of a quorum lock must be at least 30 ms"));
         }
         if timeout.is_zero() || timeout >= lease / 2 {
-            return Err(Error::invalid("server_timeout must be less than half of the lease"));
+            return Err(internal::invalid("server_timeout must be less than half of the lease"));
         }
-        if self.pause.0 > self.pause.1 || lease_ms(self.pause.1).is_err() {
-            return Err(Error::invalid(
+        if self.pause.0 > self.pause.1 || !(1..=LEASE_MAX_MS).contains(&millis(self.pause.1)) {
+            return Err(internal::invalid(
                 "back_off must be from shorter to longer, 1 ms to 365 days",
             ));
         }
         if self.key.is_empty() {
-            return Err(Error::invalid("key must not be empty"));
+            return Err(internal::invalid("key must not be empty"));
         }
         Ok(Terms { lease, timeout })
     }
 
     /// One attempt. None: another client has the lock, or is about to.
     async fn attempt(&self, terms: Terms) -> Result<Option<QuorumGuard>, Error> {
-        let label = self.options.label.as_ref();
-        let upkeep = match (self.options.lease, self.options.max_hold) {
+        let label = self.label.as_ref();
+        let upkeep = match (self.lease, self.max_hold) {
             (None, max_hold) => Upkeep::Renewed { max_hold },
             (Some(_), _) => Upkeep::None,
         };
         let (orders, mut view) = Driver::start(&self.servers, &self.key, label, terms, upkeep)?;
         let decided = view.wait_for(|view| view.standing != Standing::Pending).await;
         let Ok(decided) = decided.map(|view| view.clone()) else {
-            return Err(Error::abandoned());
+            return Err(internal::abandoned());
         };
         if decided.closed {
-            return Err(Error::closed());
+            return Err(internal::closed());
         }
         let wanted = self.servers.len() / 2 + 1;
         let (why, granted) = match decided.standing {
             Standing::Held { token, .. } => {
-                let (key, timeout) = (self.key.clone(), terms.timeout);
-                let held = QuorumHold { key, token, view };
-                return Ok(Some(QuorumGuard { held, wanted, timeout, orders }));
+                let held = QuorumHold { key: self.key.clone(), token, view };
+                return Ok(Some(QuorumGuard { held, wanted, timeout: terms.timeout, orders }));
             }
             Standing::Failed { why, granted } => (why, granted),
             // Lost in the moment in which it was granted.
@@ -275,162 +270,108 @@ impl QuorumLock {
     }
 }
 
-handle_with!(QuorumLock, QuorumHold);
+/// Work under the lock.
+impl QuorumLock {
+    /// Acquires as [`acquire`](Self::acquire), runs the work under the hold, and releases it. When the hold is lost,
+    /// the work is cancelled: its future is dropped.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), and [`Lost`](ErrorKind::Lost), which says why and whether the work had finished.
+    /// [`ReleaseUnknown`](ErrorKind::ReleaseUnknown), which has the result of the work: whether the hold lasted until
+    /// then is not known.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future gives up, or drops the work and releases the hold in the background. It does not borrow the
+    /// lock, so it can be spawned if the work can.
+    pub fn with<T, F, W>(&self, work: W) -> impl Future<Output = Result<T, Error>> + use<T, F, W>
+    where
+        T: Send + 'static,
+        F: Future<Output = T>,
+        W: FnOnce(QuorumHold) -> F,
+    {
+        let lock = self.clone();
+        async move { lock.acquire().await?.with(work).await }
+    }
+
+    /// As [`with`](Self::with), for work that can fail: its error is returned as it is. The hold is released in both
+    /// cases. If the hold was lost, that is the error, whatever the work returned.
+    ///
+    /// # Errors and cancel safety
+    ///
+    /// As [`with`](Self::with), and the errors of the work.
+    pub fn try_with<T, E, F, W>(
+        &self,
+        work: W,
+    ) -> impl Future<Output = Result<T, E>> + use<T, E, F, W>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, E>>,
+        E: From<Error>,
+        W: FnOnce(QuorumHold) -> F,
+    {
+        let lock = self.clone();
+        async move { lock.acquire().await?.try_with(work).await }
+    }
+
+    /// As [`with`](Self::with), but waits at most `time` for the grant. None: not granted in that time, and the work
+    /// did not run. The time of the work is not limited.
+    ///
+    /// # Errors and cancel safety
+    ///
+    /// As [`with`](Self::with).
+    pub fn with_timeout<T, F, W>(
+        &self,
+        time: Duration,
+        work: W,
+    ) -> impl Future<Output = Result<Option<T>, Error>> + use<T, F, W>
+    where
+        T: Send + 'static,
+        F: Future<Output = T>,
+        W: FnOnce(QuorumHold) -> F,
+    {
+        let lock = self.clone();
+        async move {
+            match lock.acquire_timeout(time).await? {
+                Some(guard) => guard.with(work).await.map(Some),
+                None => Ok(None),
+            }
+        }
+    }
+
+    /// As [`with_timeout`](Self::with_timeout), for work that can fail, as [`try_with`](Self::try_with).
+    ///
+    /// # Errors and cancel safety
+    ///
+    /// As [`try_with`](Self::try_with).
+    pub fn try_with_timeout<T, E, F, W>(
+        &self,
+        time: Duration,
+        work: W,
+    ) -> impl Future<Output = Result<Option<T>, E>> + use<T, E, F, W>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, E>>,
+        E: From<Error>,
+        W: FnOnce(QuorumHold) -> F,
+    {
+        let lock = self.clone();
+        async move {
+            match lock.acquire_timeout(time).await? {
+                Some(guard) => guard.try_with(work).await.map(Some),
+                None => Ok(None),
+            }
+        }
+    }
+}
 
 impl fmt::Debug for QuorumLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QuorumLock")
             .field("key", &quote(&self.key))
             .field("servers", &self.servers.len())
-            .field("lease", &self.options.lease)
-            .finish_non_exhaustive()
-    }
-}
-
-/// A hold of a quorum lock. Release it with [`release`](QuorumGuard::release); dropping it does so in the background,
-/// which needs a running runtime.
-///
-/// While the guard lives, a watchdog renews it on all servers that are part of it (unless the lock has its own
-/// lease). A server that lost its hold is not asked again: the lock lives on with the others while they are a
-/// majority.
-#[must_use = "the lock is released when the guard is dropped"]
-#[derive(Debug)]
-pub struct QuorumGuard {
-    held: QuorumHold,
-    wanted: usize,
-    timeout: Duration,
-    /// Closing it is an order to release, too.
-    orders: mpsc::Sender<()>,
-}
-
-guard_with!(QuorumGuard, QuorumHold);
-
-/// A view of the hold of a quorum lock, for the work under it. It keeps no hold alive.
-#[derive(Clone)]
-pub struct QuorumHold {
-    key: Arc<[u8]>,
-    token: u64,
-    view: watch::Receiver<View>,
-}
-
-impl QuorumHold {
-    /// The key that is locked.
-    pub fn key(&self) -> &[u8] {
-        &self.key
-    }
-
-    /// The fencing token, 1 to 2^53 - 1, the same on all servers that are part of the lock, and larger than that of
-    /// every earlier holder; see [what it needs](QuorumLock#what-it-needs).
-    pub fn token(&self) -> u64 {
-        self.token
-    }
-
-    /// How long it is certain to last if nothing renews it: what is left of the lease, counted from before the first
-    /// request, less 1 % of it and 2 ms. Zero when it is lost.
-    pub fn valid_for(&self) -> Duration {
-        self.view.borrow().valid_for()
-    }
-
-    /// Resolves when the lock is lost: [`Expired`](Lost::Expired) when its time is over by the clock of this machine,
-    /// [`Refused`](Lost::Refused) when the servers that still hold it are no majority. Does not resolve
-    /// for a lock that is released.
-    pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
-        let mut view = self.view.clone();
-        let clock = self.view.clone();
-        let told = async move {
-            loop {
-                let seen = view.borrow_and_update().clone();
-                if let Some(how) = seen.lost() {
-                    return how;
-                }
-                if seen.standing == Standing::Released {
-                    std::future::pending::<()>().await;
-                }
-                tokio::select! {
-                    changed = view.changed() => if changed.is_err() {
-                        // The driver is gone: nothing renews it.
-                        return Lost::Abandoned;
-                    },
-                    () = sleep_until(seen.until) => {}
-                }
-            }
-        };
-        by_the_clock(move || clock.borrow().lost(), told)
-    }
-
-    /// How it was lost, if it was.
-    pub fn lost_now(&self) -> Option<Lost> {
-        self.view.borrow().lost()
-    }
-}
-
-impl Deref for QuorumGuard {
-    type Target = QuorumHold;
-
-    fn deref(&self) -> &QuorumHold {
-        &self.held
-    }
-}
-
-impl QuorumGuard {
-    /// Releases it on all servers. [`Released::Gone`]: without the servers that had lost it before, there is no
-    /// majority.
-    ///
-    /// Waits until a majority has released it, so that other clients can acquire the lock, but at most for the timeout
-    /// of one server; then it goes on in the background.
-    ///
-    /// # Errors
-    ///
-    /// [`NoQuorum`](ErrorKind::NoQuorum): fewer than a majority said in that time that they released it; other clients
-    /// may have to wait until the lease ends. [`ReleaseUnknown`](ErrorKind::ReleaseUnknown): replies were lost, and too
-    /// few servers know whether the lock lasted until then.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping this future does not stop the release: it goes on in the background.
-    pub async fn release(self) -> Result<Released, Error> {
-        Holding::release(&self).await
-    }
-}
-
-impl Holding for QuorumGuard {
-    fn lost(&self) -> impl Future<Output = Lost> + Send {
-        self.held.lost()
-    }
-
-    fn lost_now(&self) -> Option<Lost> {
-        self.held.lost_now()
-    }
-
-    fn lost_keys(&self) -> Vec<Vec<u8>> {
-        vec![self.held.key.to_vec()]
-    }
-
-    fn in_span<F: Future>(&self, work: F) -> impl Future<Output = F::Output> {
-        work
-    }
-
-    async fn release(&self) -> Result<Released, Error> {
-        let lost = self.lost_now();
-        // An error: it has been told, or has ended.
-        let _ = self.orders.try_send(());
-        let wanted = self.wanted;
-        let mut view = self.held.view.clone();
-        let done = view.wait_for(|view| view.settled || view.tally.is_decided(wanted));
-        // An error: the runtime has ended.
-        let _ = timeout(self.timeout, done).await;
-        let view = self.held.view.borrow();
-        view.released(lost, wanted, self.lost_keys())
-    }
-}
-
-impl fmt::Debug for QuorumHold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QuorumHold")
-            .field("key", &quote(&self.key))
-            .field("token", &self.token)
-            .field("valid_for", &self.valid_for())
-            .field("lost", &self.lost_now())
+            .field("lease", &self.lease)
             .finish_non_exhaustive()
     }
 }

@@ -5,25 +5,19 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
+use dlock_client::internal::{self, CloseGuard, Moment, millis, sleep_until};
+use dlock_client::{Client, Error, ErrorKind, Lost};
 use dlock_wire::request::{Acquire, Fence, LockFamily, LockOp, Op, Release, Renew};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::Instant;
 
-use super::attempt::{Answer, Attempt, QuorumCall, QuorumRequest, Standing, Terms};
-use super::tally::Tally;
-use super::view::View;
-use crate::base::clock::{Moment, millis, sleep_until};
-use crate::base::command::command;
-use crate::base::error::{Error, ErrorKind};
-use crate::base::gate::Counted;
-use crate::base::lost::Lost;
-use crate::base::reply::read_or_null;
-use crate::registry::Core;
+use crate::attempt::{Answer, Attempt, QuorumCall, QuorumRequest, Standing, Terms};
+use crate::tally::Tally;
+use crate::view::View;
 
 /// What keeps the lock alive.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Upkeep {
+pub(crate) enum Upkeep {
     /// Nothing renews it.
     None,
     /// It is renewed for at most that long.
@@ -42,7 +36,7 @@ impl Upkeep {
 
 /// What the calls of one attempt are made of.
 struct Requests {
-    servers: Arc<[Arc<Core>]>,
+    servers: Arc<[Client]>,
     key: Arc<[u8]>,
     /// Of this attempt alone: no other task releases or renews its grants.
     owner: String,
@@ -85,7 +79,7 @@ struct AnsweredCall {
 }
 
 /// The task of one attempt.
-pub(super) struct Driver {
+pub(crate) struct Driver {
     requests: Arc<Requests>,
     upkeep: Upkeep,
     runtime: Handle,
@@ -102,18 +96,19 @@ pub(super) struct Driver {
 struct OpenCalls {
     calls: usize,
     /// A client that closes waits for this: none of its server's holds is left when it is dropped.
-    cleanup: Option<Counted>,
+    cleanup: Option<CloseGuard>,
 }
 
 impl OpenCalls {
-    fn to(server: &Arc<Core>) -> Self {
-        Self { calls: 0, cleanup: Some(server.ctx.gate.cleanup()) }
+    fn to(server: &Client) -> Self {
+        Self { calls: 0, cleanup: Some(internal::begin_cleanup(server)) }
     }
 }
 
 /// Returns when one of these clients closes, or its runtime ends.
-pub(super) async fn any_closes(servers: &[Arc<Core>]) {
-    let mut all: Vec<_> = servers.iter().map(|core| Box::pin(core.ctx.gate.closing())).collect();
+pub(crate) async fn any_closes(servers: &[Client]) {
+    let mut all: Vec<_> =
+        servers.iter().map(|client| Box::pin(internal::closing(client))).collect();
     std::future::poll_fn(|context| {
         // Each of them: only those that are polled wake this task.
         let closing =
@@ -126,21 +121,21 @@ pub(super) async fn any_closes(servers: &[Arc<Core>]) {
 impl Driver {
     /// Begins an attempt. It goes on until the sender is dropped or used, or the lock is lost, and until all is given
     /// back.
-    pub(super) fn start(
-        servers: &Arc<[Arc<Core>]>,
+    pub(crate) fn start(
+        servers: &Arc<[Client]>,
         key: &Arc<[u8]>,
         label: Option<&Arc<[u8]>>,
         terms: Terms,
         upkeep: Upkeep,
     ) -> Result<(mpsc::Sender<()>, watch::Receiver<View>), Error> {
-        let Some(runtime) = servers.first().map(|core| core.ctx.runtime.clone()) else {
-            return Err(Error::invalid("a quorum lock needs at least one server"));
+        let Some(runtime) = servers.first().map(internal::runtime) else {
+            return Err(internal::invalid("a quorum lock needs at least one server"));
         };
         let requests = Requests {
             servers: servers.clone(),
             key: key.clone(),
-            owner: crate::base::random::name(),
-            reqids: servers.iter().map(|_| crate::base::random::name()).collect(),
+            owner: internal::unique_name(),
+            reqids: servers.iter().map(|_| internal::unique_name()).collect(),
             contacts: servers.iter().map(|_| Contact::default()).collect(),
             label: label.cloned(),
             terms,
@@ -327,31 +322,26 @@ impl Driver {
 }
 
 impl Requests {
-    /// Returns as soon as there is a connection to that server; an error if there is none in time.
-    async fn connected(&self, core: &Core) -> Result<(), Error> {
-        let Some(server) = core.routes.server_of(&self.key) else { return Ok(()) };
-        server.link.live(Instant::now() + self.terms.timeout).await.map(drop)
-    }
-
     /// Asks one server, and understands its answer.
     async fn send(&self, call: QuorumCall) -> Result<Answer, Error> {
         let server = call.server;
-        let (Some(core), Some(reqid), Some(contact)) =
+        let (Some(client), Some(reqid), Some(contact)) =
             (self.servers.get(server), self.reqids.get(server), self.contacts.get(server))
         else {
             return Ok(Answer::No);
         };
         match call.request {
             QuorumRequest::Acquire => {
+                let connected = internal::connected(client, &self.key, self.terms.timeout);
                 tokio::select! {
-                    connected = self.connected(core) => if let Err(error) = connected {
+                    connected = connected => if let Err(error) = connected {
                         contact.give_up();
                         return Err(error);
                     },
                     () = contact.given_up.notified() => {}
                 }
                 if !contact.may_send() {
-                    return Err(Error::unavailable("no connection in time"));
+                    return Err(internal::error(ErrorKind::Unavailable, "no connection in time"));
                 }
             }
             QuorumRequest::Release if contact.give_up() => return Ok(Answer::Unknown),
@@ -377,15 +367,13 @@ impl Requests {
             }
             QuorumRequest::Release | QuorumRequest::End => {
                 // After a lease there is nothing left to release.
-                let within = self.terms.lease.min(core.ctx.settings.retry_for);
+                let within = self.terms.lease.min(internal::retry_for(client));
                 (LockOp::Release(Release { reqid, ..Release::new(key, owner) }), within)
             }
         };
-        let until = Instant::now() + within;
-        let request = command(Op::Lock(LockFamily::Lock, op));
-        let reply = core.routes.send(key, request, until).await;
-        match reply {
-            Ok(reply) => Ok(read_or_null(reply)?.map_or(Answer::No, Answer::Token)),
+        let request = internal::command(Op::Lock(LockFamily::Lock, op));
+        match internal::ask(client, key, &request, within).await {
+            Ok(reply) => Ok(internal::read_or_null(reply)?.map_or(Answer::No, Answer::Token)),
             Err(error) => match error.kind() {
                 // A lease that ended after the work covered it.
                 ErrorKind::Lost { reason: Lost::Expired, .. } => Ok(Answer::Token(0)),

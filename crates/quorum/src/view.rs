@@ -2,34 +2,34 @@
 
 use std::time::Duration;
 
-use super::attempt::Standing;
-use super::tally::{Outcome, Tally};
-use crate::base::clock::Moment;
-use crate::base::error::{Error, ErrorKind};
-use crate::base::lost::{Lost, Released};
+use dlock_client::internal::{Moment, error, of_keys, release_unknown};
+use dlock_client::{Error, ErrorKind, Lost, Released};
+
+use crate::attempt::Standing;
+use crate::tally::{Outcome, Tally};
 
 /// What the guard sees.
 #[derive(Clone, Debug)]
-pub(super) struct View {
-    pub(super) standing: Standing,
+pub(crate) struct View {
+    pub(crate) standing: Standing,
     /// The lock is certain until then.
-    pub(super) until: Moment,
+    pub(crate) until: Moment,
     /// What the servers said of its release.
-    pub(super) tally: Tally,
+    pub(crate) tally: Tally,
     /// `max_hold`: the lock is lost then.
-    pub(super) ends_by: Moment,
+    pub(crate) ends_by: Moment,
     /// It was given up then.
-    pub(super) overdue: bool,
+    pub(crate) overdue: bool,
     /// It was given up because one of the clients closes.
-    pub(super) closed: bool,
+    pub(crate) closed: bool,
     /// It is over, and nothing more will be answered.
-    pub(super) settled: bool,
+    pub(crate) settled: bool,
     /// The first thing that a server said is wrong.
-    pub(super) error: Option<Error>,
+    pub(crate) error: Option<Error>,
 }
 
 impl View {
-    pub(super) fn lost(&self) -> Option<Lost> {
+    pub(crate) fn lost(&self) -> Option<Lost> {
         match self.standing {
             Standing::Held { .. } if self.until > Moment::now() => None,
             Standing::Held { .. } if self.until == self.ends_by => Some(Lost::MaxHold),
@@ -41,7 +41,7 @@ impl View {
         }
     }
 
-    pub(super) fn valid_for(&self) -> Duration {
+    pub(crate) fn valid_for(&self) -> Duration {
         match self.standing {
             Standing::Held { .. } => self.until.since(Moment::now()),
             _ => Duration::ZERO,
@@ -49,7 +49,7 @@ impl View {
     }
 
     /// What its release found. `lost`: how it was lost before that.
-    pub(super) fn released(
+    pub(crate) fn released(
         &self,
         lost: Option<Lost>,
         majority: usize,
@@ -59,7 +59,7 @@ impl View {
             (Some(reason), _) => Ok(Released::Gone { reason, keys }),
             (None, Outcome::Released) => Ok(Released::Remaining(0)),
             (None, Outcome::Lost) => Ok(Released::Gone { reason: Lost::Refused, keys }),
-            (None, Outcome::Unknown) => Err(Error::release_unknown().of_keys(keys)),
+            (None, Outcome::Unknown) => Err(of_keys(release_unknown(), keys)),
             (None, Outcome::Silent) => {
                 let text = format!("only {} servers released it in time", self.tally.released);
                 Err(no_quorum(self.tally.released, majority, text))
@@ -69,7 +69,7 @@ impl View {
 }
 
 /// The error of a lock that too few servers have.
-pub(super) fn no_quorum(granted: usize, wanted: usize, text: String) -> Error {
+pub(crate) fn no_quorum(granted: usize, wanted: usize, text: String) -> Error {
     let number = |number| u32::try_from(number).unwrap_or(u32::MAX);
-    Error::new(ErrorKind::NoQuorum { granted: number(granted), wanted: number(wanted) }, text)
+    error(ErrorKind::NoQuorum { granted: number(granted), wanted: number(wanted) }, text)
 }
