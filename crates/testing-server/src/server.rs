@@ -17,7 +17,7 @@ const IN_FLIGHT: usize = 64 * 1024;
 
 /// A lock server in this process. Clones are the same server; it lives as long as one of them or a client does.
 ///
-/// See the [crate](crate).
+/// See the [crate].
 #[derive(Clone)]
 pub struct FakeServer {
     pub(crate) shared: Arc<Shared>,
