@@ -15,7 +15,6 @@ pub use crate::base::deadline::Deadline;
 pub use crate::base::dialer::{Dial, Dialed};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::gate::Counted;
-use crate::base::lost::Released;
 use crate::base::options::Options;
 pub use crate::base::random::{fraction, name as unique_name};
 use crate::base::reply;
@@ -24,6 +23,7 @@ use crate::connection::route::Server;
 use crate::handles::client::Client;
 use crate::handles::connect::ClientBuilder;
 use crate::handles::lock::Lock;
+pub use crate::handles::with::{Holding, lasted, under, verdict};
 
 /// An error of kind [`Invalid`](crate::ErrorKind::Invalid).
 pub fn invalid(text: impl Into<String>) -> Error {
@@ -53,14 +53,6 @@ pub fn release_unknown() -> Error {
 /// The error with the keys that it is about, unless it has some already.
 pub fn of_keys(error: Error, keys: Vec<Vec<u8>>) -> Error {
     error.of_keys(keys)
-}
-
-/// The result of work under a hold, after that outcome of the release.
-pub fn verdict<T: Send + 'static, E: From<Error>>(
-    done: Result<T, E>,
-    released: Result<Released, Error>,
-) -> Result<T, E> {
-    crate::handles::with::verdict(done, released)
 }
 
 /// An error for options out of range.

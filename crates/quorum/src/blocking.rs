@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_client::blocking::Client;
-use dlock_client::internal::{invalid, run_blocking, verdict, without_blocking};
+use dlock_client::internal::{Holding, invalid, lasted, run_blocking, verdict, without_blocking};
 use dlock_client::{Error, Lost, Released};
 
 /// How long dropping a guard may block.
@@ -178,7 +178,7 @@ impl QuorumGuard {
     ///
     /// As there, and [`Invalid`](dlock_client::ErrorKind::Invalid) in asynchronous code.
     pub fn release(self) -> Result<Released, Error> {
-        self.clients.run(self.inner.release_shared())?
+        self.clients.run(Holding::release(&self.inner))?
     }
 
     /// Runs the work under the hold, and releases it. Nothing can cancel the work of a thread: ask `lost_now` before
@@ -204,7 +204,7 @@ impl QuorumGuard {
         work: impl FnOnce(&Self) -> Result<T, E>,
     ) -> Result<T, E> {
         let done = work(&self);
-        self.inner.lasted()?;
+        lasted(&self.inner)?;
         verdict(done, self.release())
     }
 
@@ -243,7 +243,7 @@ impl Drop for QuorumGuard {
         // The release ends here: the runtimes may end with this handle. After an error, the lease ends the hold. Inside
         // a runtime, dropping `inner` releases it in the background.
         let release = async {
-            let _ = tokio::time::timeout(RELEASE_WITHIN, self.inner.release_shared()).await;
+            let _ = tokio::time::timeout(RELEASE_WITHIN, Holding::release(&self.inner)).await;
         };
         let _ = self.clients.run(release);
     }

@@ -5,8 +5,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_client::internal::{by_the_clock, error, of_keys, sleep_until, verdict};
-use dlock_client::{Error, ErrorKind, Lost, Released};
+use dlock_client::internal::{Holding, by_the_clock, sleep_until, under};
+use dlock_client::{Error, Lost, Released};
 use dlock_wire::reply::quote;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
@@ -106,28 +106,16 @@ impl QuorumGuard {
     ///
     /// # Errors
     ///
-    /// [`NoQuorum`](ErrorKind::NoQuorum): fewer than a majority said in that time that they released it; other clients
-    /// may have to wait until the lease ends. [`ReleaseUnknown`](ErrorKind::ReleaseUnknown): replies were lost, and too
-    /// few servers know whether the lock lasted until then.
+    /// [`NoQuorum`](dlock_client::ErrorKind::NoQuorum): fewer than a majority said in that time that they released it;
+    /// other clients may have to wait until the lease ends.
+    /// [`ReleaseUnknown`](dlock_client::ErrorKind::ReleaseUnknown): replies were lost, and too few servers know whether
+    /// the lock lasted until then.
     ///
     /// # Cancel safety
     ///
     /// Dropping this future does not stop the release: it goes on in the background.
     pub async fn release(self) -> Result<Released, Error> {
-        self.release_shared().await
-    }
-
-    pub(crate) async fn release_shared(&self) -> Result<Released, Error> {
-        let lost = self.lost_now();
-        // An error: it has been told, or has ended.
-        let _ = self.orders.try_send(());
-        let wanted = self.wanted;
-        let mut view = self.held.view.clone();
-        let done = view.wait_for(|view| view.settled || view.tally.is_decided(wanted));
-        // An error: the runtime has ended.
-        let _ = timeout(self.timeout, done).await;
-        let view = self.held.view.borrow();
-        view.released(lost, wanted, self.keys())
+        Holding::release(&self).await
     }
 
     /// A view of the hold, for other tasks. It keeps no hold alive.
@@ -140,9 +128,9 @@ impl QuorumGuard {
     ///
     /// # Errors
     ///
-    /// [`Lost`](ErrorKind::Lost), which says why and whether the work had finished.
-    /// [`ReleaseUnknown`](ErrorKind::ReleaseUnknown), which has the result of the work: whether the hold lasted until
-    /// then is not known.
+    /// [`Lost`](dlock_client::ErrorKind::Lost), which says why and whether the work had finished.
+    /// [`ReleaseUnknown`](dlock_client::ErrorKind::ReleaseUnknown), which has the result of the work: whether the hold
+    /// lasted until then is not known.
     ///
     /// # Cancel safety
     ///
@@ -167,29 +155,39 @@ impl QuorumGuard {
         F: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
-        // No step of the work begins after the hold was lost: `lost` is polled before the work each time, and looks at
-        // the clock each time.
-        let done = tokio::select! {
-            biased;
-            reason = self.lost() => {
-                let lost = ErrorKind::Lost { reason, finished: false };
-                return Err(of_keys(error(lost, reason.to_string()), self.keys()).into());
-            }
-            done = work(self.hold()) => done,
-        };
-        self.lasted()?;
-        verdict(done, self.release_shared().await)
+        let hold = self.hold();
+        under(&self, || work(hold)).await
+    }
+}
+
+impl Holding for QuorumGuard {
+    fn lost(&self) -> impl Future<Output = Lost> + Send {
+        self.held.lost()
     }
 
-    /// An error if the hold was lost by the clock of this moment: the last step of the work may have taken longer than
-    /// the lease.
-    pub(crate) fn lasted(&self) -> Result<(), Error> {
-        let gone = |reason| Released::Gone { reason, keys: self.keys() };
-        self.lost_now().map_or(Ok(()), |reason| gone(reason).ok_or_lost())
+    fn lost_now(&self) -> Option<Lost> {
+        self.held.lost_now()
     }
 
-    fn keys(&self) -> Vec<Vec<u8>> {
+    fn lost_keys(&self) -> Vec<Vec<u8>> {
         vec![self.held.key.to_vec()]
+    }
+
+    fn in_span<F: Future>(&self, work: F) -> impl Future<Output = F::Output> {
+        work
+    }
+
+    async fn release(&self) -> Result<Released, Error> {
+        let lost = Holding::lost_now(self);
+        // An error: it has been told, or has ended.
+        let _ = self.orders.try_send(());
+        let wanted = self.wanted;
+        let mut view = self.held.view.clone();
+        let done = view.wait_for(|view| view.settled || view.tally.is_decided(wanted));
+        // An error: the runtime has ended.
+        let _ = timeout(self.timeout, done).await;
+        let view = self.held.view.borrow();
+        view.released(lost, wanted, self.lost_keys())
     }
 }
 

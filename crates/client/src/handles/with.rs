@@ -4,7 +4,7 @@ use crate::base::error::Error;
 use crate::base::lost::{Lost, Released};
 
 /// A guard, as `with` sees it.
-pub(crate) trait Holding {
+pub trait Holding {
     /// Resolves when the hold is lost.
     fn lost(&self) -> impl Future<Output = Lost> + Send;
 
@@ -21,9 +21,13 @@ pub(crate) trait Holding {
     fn release(&self) -> impl Future<Output = Result<Released, Error>> + Send;
 }
 
-/// Works under a hold and releases it. Error [`Lost`](crate::ErrorKind::Lost) if the hold was over before the work was;
-/// the work is dropped then.
-pub(crate) async fn under<T, E, F>(hold: &impl Holding, work: impl FnOnce() -> F) -> Result<T, E>
+/// Works under a hold and releases it.
+///
+/// # Errors
+///
+/// [`Lost`](crate::ErrorKind::Lost) if the hold was over before the work was; the work is dropped then. Those of the
+/// work and of the release.
+pub async fn under<T, E, F>(hold: &impl Holding, work: impl FnOnce() -> F) -> Result<T, E>
 where
     T: Send + 'static,
     E: From<Error>,
@@ -40,9 +44,13 @@ where
     verdict(done, hold.release().await)
 }
 
-/// An error if the hold was lost by the clock of this moment: the last step of the work may have taken longer than the
-/// lease.
-pub(crate) fn lasted(hold: &impl Holding) -> Result<(), Error> {
+/// Whether the hold lasted until now.
+///
+/// # Errors
+///
+/// [`Lost`](crate::ErrorKind::Lost) if it did not, by the clock of this moment: the last step of the work may have
+/// taken longer than the lease.
+pub fn lasted(hold: &impl Holding) -> Result<(), Error> {
     hold.lost_now().map_or(Ok(()), |how| Err(Error::lost_by_the_end(how).of_keys(hold.lost_keys())))
 }
 
@@ -69,9 +77,12 @@ impl Released {
     }
 }
 
-/// The result of work, after that outcome of the release. The error of work that failed comes before an outcome that is
-/// not known.
-pub(crate) fn verdict<T, E>(done: Result<T, E>, released: Result<Released, Error>) -> Result<T, E>
+/// The result of work, after that outcome of the release.
+///
+/// # Errors
+///
+/// Those of the work and of the release. The error of work that failed comes before an outcome that is not known.
+pub fn verdict<T, E>(done: Result<T, E>, released: Result<Released, Error>) -> Result<T, E>
 where
     T: Send + 'static,
     E: From<Error>,
