@@ -49,7 +49,8 @@ async fn a_grant_after_a_long_search_for_the_server_is_certain() {
     let bind = Duration::from_millis(500);
     let server = Server::start();
     let proxy = Proxy::to(&server);
-    let client = quick().retry_for(bind * 6).connect(&proxy.url()).await.unwrap();
+    let builder = quick().retry_for(bind * 6).response_timeout(bind * 6);
+    let client = builder.connect(&proxy.url()).await.unwrap();
     proxy.refuse();
     proxy.cut(Cut::Reset);
     // From now on the client knows that its connection is gone: nothing is sent over it.

@@ -75,8 +75,8 @@ async fn come_and_go(client: Client, kind: &str) {
             return;
         }
     };
-    // With too few replicas the acquire is refused.
-    if let Ok(guard) = lock.acquire().await {
+    // With too few replicas it waits for more of them.
+    if let Ok(Some(guard)) = lock.acquire_timeout(Duration::from_millis(50)).await {
         guard.renew(Duration::from_secs(40)).await.unwrap();
         let _ = guard.release().await.unwrap();
     }

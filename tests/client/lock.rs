@@ -99,7 +99,11 @@ async fn a_wait_with_a_limit_ends_by_it<P: Place>() {
         for millis in [0, 1, 80] {
             let limit = Duration::from_millis(millis);
             let start = Instant::now();
-            assert!(lock.acquire_timeout(limit).await.unwrap().is_none(), "{variant:?}");
+            // On a busy machine the server may not answer in so short a time.
+            match lock.acquire_timeout(limit).await {
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+                Ok(granted) => assert!(granted.is_none(), "{variant:?}"),
+            }
             assert!(start.elapsed() >= limit && start.elapsed() < SOON, "{:?}", start.elapsed());
             until("its place to go", || variant.waiters(&server, "k") == 0).await;
         }

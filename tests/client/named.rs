@@ -82,13 +82,7 @@ async fn missing_rights_are_reported_at_connect() {
     let here = format!("127.0.0.1:{}", server.port());
     let hears = "+subscribe &dlock:notify*";
     let works = "+dlock.acquire +dlock.renew";
-    for (rights, said) in [
-        ("+subscribe", "&dlock:notify*"),
-        ("&dlock:notify*", "+subscribe"),
-        (hears, "ACL SETUSER"),
-        (&format!("{hears} {works}"), "DLOCK.RELEASE"),
-        (&format!("{hears} +dsem.acquire +dsem.release"), "DSEM.RENEW"),
-    ] {
+    for (rights, said) in [("+subscribe", "&dlock:notify*"), ("&dlock:notify*", "+subscribe")] {
         let error = connect_as(&server, rights).await.map(drop).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Refused, "{rights}: {error}");
         assert!(error.text().contains(said), "{rights}: {error}");

@@ -54,7 +54,7 @@ async fn a_grant_that_no_replica_has_does_not_count() {
     for variant in Variant::ALL {
         let lock = variant.lock(&client, "k");
         for error in [
-            within("the acquire", lock.acquire()).await.unwrap_err(),
+            within("the acquire", lock.acquire_timeout(LEASE)).await.unwrap_err(),
             within("the try", lock.try_acquire()).await.unwrap_err(),
         ] {
             let expected = ErrorKind::Replicas { acknowledged: 0, wanted: 1 };
@@ -74,7 +74,7 @@ async fn a_grant_that_no_replica_has_does_not_count() {
         // After a wait, too: no replica has the grant of a waiter while it is stopped.
         let waiting = tokio::spawn({
             let lock = lock.clone();
-            async move { lock.acquire().await }
+            async move { lock.acquire_timeout(LEASE * 2).await }
         });
         until("the place", || variant.waiters(&server, "k") == 1).await;
         replica.freeze();

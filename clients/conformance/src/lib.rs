@@ -11,7 +11,7 @@ mod stage;
 pub use self::{
     driver::Stop,
     partition::{Partition, partition},
-    report::{Job, Outcome, is_exception, run_all, run_one, scenes, scenes_of},
+    report::{Job, Outcome, run_all, run_one, scenes, scenes_of},
     scene::{Scene, World, parse},
     stage::Halt,
 };

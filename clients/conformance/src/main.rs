@@ -7,9 +7,7 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-use dlock_conformance::{
-    Job, Outcome, Partition, is_exception, partition, run_all, scenes, scenes_of,
-};
+use dlock_conformance::{Job, Outcome, Partition, partition, run_all, scenes, scenes_of};
 use dlock_testing::Binary;
 
 const USAGE: &str = "\
@@ -21,8 +19,6 @@ Runs the scenes of the conformance kit with the driver of a client, or looks for
   --folder FOLDER  the scenes of the files *.txt in this folder, in place of those of the kit
   --scenes WORDS   only scenes whose name or file contains these words; also several times
   --skip WORDS     not these scenes
-  --exceptions FILE
-                   scenes that may fail, a line each: `NAME: REASON`; one that passes is an error
   --jobs N         how many scenes run at a time (default 6)
   --list           lists the scenes, with --traps those that catch each mistake
   --traps          each trap of the naive client has to fail its scenes: DRIVER is naive.py
@@ -36,7 +32,6 @@ struct Options {
     folder: Option<PathBuf>,
     meant: Vec<String>,
     left_out: Vec<String>,
-    exceptions: String,
     jobs: Option<usize>,
     lists: bool,
     traps: bool,
@@ -55,9 +50,6 @@ fn options() -> Option<Options> {
             "--folder" => options.folder = Some(arguments.next()?.into()),
             "--scenes" => options.meant.push(arguments.next()?),
             "--skip" => options.left_out.push(arguments.next()?),
-            "--exceptions" => {
-                options.exceptions = std::fs::read_to_string(arguments.next()?).ok()?;
-            }
             "--jobs" => options.jobs = Some(arguments.next()?.parse().ok().filter(|n| *n > 0)?),
             "--list" => options.lists = true,
             "--traps" => options.traps = true,
@@ -136,12 +128,7 @@ fn main() -> ExitCode {
     run_all(jobs, &binary, options.jobs.unwrap_or(6), |driver, outcome: &Outcome| {
         let is_fine = outcome.is_ok() || outcome.is_skipped();
         let name = &outcome.scene.name;
-        let is_exception = !options.traps && is_exception(&options.exceptions, name);
-        let is_bad = match (options.traps, is_exception) {
-            (true, _) => !outcome.is_failed(),
-            (false, true) => outcome.is_ok(),
-            (false, false) => !is_fine,
-        };
+        let is_bad = if options.traps { !outcome.is_failed() } else { !is_fine };
         if is_bad {
             bad.fetch_add(1, Ordering::Relaxed);
         } else if !outcome.is_ok() && !options.traps {
@@ -154,8 +141,6 @@ fn main() -> ExitCode {
             if options.verbose {
                 println!("           {}", outcome.text().lines().nth(2).unwrap_or_default().trim());
             }
-        } else if is_exception {
-            println!("{:8} {name}: one of the exceptions", if is_bad { "PASSED" } else { "known" });
         } else if is_bad || options.verbose || !outcome.is_ok() {
             println!("{}", outcome.text());
         }

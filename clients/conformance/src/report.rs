@@ -54,11 +54,6 @@ pub fn scenes_of(folder: &Path) -> Result<Vec<Scene>, String> {
     Ok(scenes)
 }
 
-/// Whether a list of exceptions, a line `NAME: REASON` each, has this scene.
-pub fn is_exception(list: &str, name: &str) -> bool {
-    list.lines().any(|line| line.split_once(": ").is_some_and(|(named, _)| named == name))
-}
-
 /// A scene to run.
 #[derive(Debug)]
 pub struct Job {

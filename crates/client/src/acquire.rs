@@ -1,37 +1,77 @@
 //! How locks and permits are acquired: the one engine behind all handles.
 
-mod blocked;
-mod give_up;
-mod pending;
-mod queue;
-mod requests;
-
-use std::pin::pin;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use self::give_up::GiveUpOnDrop;
-pub(crate) use self::pending::Handle;
-use self::pending::PendingAcquire;
+use dlock_wire::reply::quote;
+
+use crate::base::clock::{Moment, millis};
 use crate::base::deadline::Deadline;
-use crate::base::error::{Error, ErrorKind};
-use crate::base::lost::Lost;
+use crate::base::error::Error;
+use crate::base::options::Options;
+use crate::base::random::Name;
+use crate::base::replicas::{Replicas, quarantine_ms};
 use crate::base::settings::{Wait, lease_ms};
+use crate::base::target::{Keys, Target};
 use crate::hold::Hold;
-use crate::registry::Announcement;
+use crate::machine::acquire::{Acquire, Limit, Rules};
+use crate::machine::calls::{AcquireCall, Outcome};
+use crate::machine::hold_state::LeaseTerms;
+use crate::machine::request::Request;
+use crate::shell::Core;
 use crate::telemetry::acquiring;
 
-/// How long after its request was used up an acquire begins again.
-const SPENT: Duration = Duration::from_millis(5);
-/// How long after a quarantine was told an acquire begins again at the earliest.
-const QUARANTINE: Duration = Duration::from_millis(100);
+/// How long one call blocks for several locks: they lose their places when it is repeated.
+pub(crate) const LONG_BLOCK: Duration = Duration::from_secs(60);
+
+/// What a handle acquires, and how.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    pub(crate) core: Arc<Core>,
+    pub(crate) target: Target,
+    pub(crate) keys: Keys,
+    pub(crate) options: Options,
+}
+
+impl Handle {
+    pub(crate) fn new(core: &Arc<Core>, target: Target, keys: Keys) -> Self {
+        Self { core: core.clone(), target, keys, options: Options::default() }
+    }
+
+    /// What `Debug` shows of the handle of that name.
+    pub(crate) fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys = self.keys.all();
+        let shown: Vec<_> = keys.iter().take(8).map(|key| quote(key)).collect();
+        f.debug_struct(name)
+            .field("keys", &shown)
+            .field("of", &keys.len())
+            .field("target", &self.target)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
 
 /// Acquires what the handle names. None: not granted in time.
 pub(crate) async fn acquire(handle: &Handle, deadline: Deadline) -> Result<Option<Hold>, Error> {
+    let limit = match deadline {
+        Deadline::Now => Limit::Try(Moment::now().after(handle.core.settings.response_timeout)),
+        Deadline::At(end) => Limit::At(end),
+        Deadline::Never => Limit::Never,
+    };
+    match acquire_within(handle, limit).await {
+        // In a quarantine, say: a server was there, and the time is over.
+        Err(error) if error.is_reply() && error.passes() => Ok(None),
+        acquired => acquired,
+    }
+}
+
+/// As [`acquire`], also for a try that ends at its own time. An error of the server that passes is one.
+pub(crate) async fn acquire_within(handle: &Handle, limit: Limit) -> Result<Option<Hold>, Error> {
     let Handle { core, target, keys, .. } = handle;
-    let server = || core.routes.server_of(keys.first()).map(|server| server.name.clone());
-    let call = pin!(admitted(handle, deadline));
+    let server = || core.server_of(keys.first());
+    let call = run(handle, limit);
     let acquired = acquiring(Some(*target), keys.first(), server, Hold::token, call).await;
     if let Ok(Some(hold)) = &acquired {
         // In the span of the caller.
@@ -40,68 +80,86 @@ pub(crate) async fn acquire(handle: &Handle, deadline: Deadline) -> Result<Optio
     acquired
 }
 
-/// As [`acquire`], reported by it.
-async fn admitted(handle: &Handle, deadline: Deadline) -> Result<Option<Hold>, Error> {
-    let gate = &handle.core.ctx.gate;
-    let _call = gate.call();
-    loop {
-        let attempt = pin!(attempt(handle, deadline));
-        match gate.admit(attempt).await {
-            // What it was granted has ended: nothing is held, and the same request id is never granted again.
-            Err(error) if error.kind() == ErrorKind::Spent => tokio::time::sleep(SPENT).await,
-            Err(error) if error.kind() == ErrorKind::Quarantine && !deadline.is_over() => {
-                let end = deadline.within(error.time_left().max(QUARANTINE));
-                tokio::time::sleep_until(end).await;
-            }
-            outcome => return outcome,
-        }
+async fn run(handle: &Handle, limit: Limit) -> Result<Option<Hold>, Error> {
+    let core = &handle.core;
+    let call = call(handle, limit)?;
+    if core.settings.replicas.is_some() {
+        // Kept out of every waiting task: there may be a hundred thousand.
+        Box::pin(require_quarantine(handle, limit)).await?;
+    }
+    match core.begin(call, true)?.await {
+        Outcome::Held(tracked) => Ok(Some(Hold::new(core.clone(), tracked))),
+        Outcome::NotHeld(error) => error.map_or(Ok(None), Err),
+        Outcome::Granted(_) | Outcome::Answered(_) => Err(Error::closed()),
     }
 }
 
-/// As [`acquire`], with one request id.
-async fn attempt(handle: &Handle, deadline: Deadline) -> Result<Option<Hold>, Error> {
+fn call(handle: &Handle, limit: Limit) -> Result<AcquireCall, Error> {
     let Handle { core, target, keys, options } = handle;
     options.check()?;
     target.check()?;
     keys.check()?;
-    // What is seldom needed is kept out of every waiting task: there may be a hundred thousand.
-    let wait = options.wait.unwrap_or(core.ctx.settings.wait);
-    let blocks = options.replicas.is_some()
-        || (deadline != Deadline::Now && (target.is_several() || wait == Wait::Blocking));
-    let queues = !blocks && deadline != Deadline::Now;
-    let pending = Arc::new(PendingAcquire::new(handle, queues));
-    lease_ms(pending.lease)?;
-    if pending.core.ctx.settings.replicas.is_some() {
-        Box::pin(pending.require_quarantine(deadline)).await?;
-    }
-    let registry = &core.registry;
-    let flushes = registry.flushes();
-    // From now on, messages about this request are heard.
-    let request = Arc::downgrade(&pending);
-    let registered = registry.waiters.register(&pending.reqid, request);
-    let give_up = GiveUpOnDrop(pending.clone());
-    let granted = if blocks {
-        Box::pin(pending.blocked(deadline)).await
-    } else if queues {
-        pending.queue(deadline, &registered).await
-    } else {
-        pending.now().await
+    let settings = &core.settings;
+    let is_try = matches!(limit, Limit::Try(_));
+    let blocks = target.is_several() || options.wait.unwrap_or(settings.wait) == Wait::Blocking;
+    let longest = if target.is_several() { LONG_BLOCK } else { settings.queue };
+    let lease = options.lease_within(settings);
+    lease_ms(lease)?;
+    let terms =
+        LeaseTerms { lease, ends_by: None, watched: options.is_watched(), bind: options.bind };
+    // A waiter that dies with its place costs the others the lease that it asked for, so that is short. The first
+    // renewal asks for all of it.
+    let queues = !is_try && !blocks && terms.watched;
+    let first_lease = if queues { lease.min(settings.queue) } else { lease };
+    let all = Replicas::of(settings);
+    let own = options.replicas.map(|own| Replicas { checks_quarantine: all.is_some(), ..own });
+    // The larger number: an option does not weaken the setting.
+    let replicas = own.filter(|own| all.is_none_or(|all| own.wanted >= all.wanted)).or(all);
+    let replicas = replicas.map(|replicas| Replicas { lease, ..replicas });
+    let rules = Rules {
+        limit,
+        terms,
+        lease: first_lease,
+        queue: settings.queue,
+        block: blocks.then_some(longest),
+        asks_first: target.is_several(),
+        confirms: replicas.is_some(),
+        asks_replicas: all.is_some(),
     };
-    let Some(mut grant) = granted? else { return Ok(None) };
-    if pending.is_short(&grant) {
-        grant = Box::pin(pending.renewed(grant)).await?;
-    }
-    let hold = pending.track(grant);
-    pending.remains.store(false, Ordering::Relaxed);
-    drop(give_up);
-    // Messages that came before the registry knew the hold count, too.
-    let ended = match registered.take_announcement() {
-        Some(Announcement::Other(how)) => how,
-        _ => None,
+    let request = Request {
+        target: *target,
+        keys: keys.clone(),
+        owner: options.owner(),
+        reqid: Name::new(),
+        lease: first_lease,
+        terms,
+        queue_ms: settings.queue_ms(),
+        channel: core.channel.clone(),
+        label: options.label.clone(),
+        no_reentry: options.no_reentry,
     };
-    let is_flushed = registry.flushes() != flushes;
-    if let Some(how) = ended.or(is_flushed.then_some(Lost::Flushed)) {
-        registry.hint(&hold.tracked, how);
+    let state = Acquire::new(rules, settings.retry_for, Moment::now());
+    Ok(AcquireCall::new(request, state, replicas, options.max_hold_within(settings)))
+}
+
+/// An error for a lease that outlives the quarantine of the server: the belief in it could outlive a failover.
+async fn require_quarantine(handle: &Handle, limit: Limit) -> Result<(), Error> {
+    let Handle { core, keys, options, .. } = handle;
+    let (lease, safe) = (millis(options.lease_within(&core.settings)), &core.safe_lease_ms);
+    if lease <= safe.load(Ordering::Relaxed) {
+        return Ok(());
     }
-    Ok(Some(hold))
+    let mut info = redis::cmd("INFO");
+    info.arg("dlock_keys");
+    let within = limit.end().since(Moment::now()).min(core.settings.retry_for);
+    let info = core.ask(keys.first(), info, within).await?;
+    // A server that does not tell is believed.
+    let length = quarantine_ms(&info, "length")?.unwrap_or(u64::MAX);
+    safe.store(length, Ordering::Relaxed);
+    if lease <= length {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "a lease of {lease} ms is above the server's dlock.restart-quarantine-ms {length}"
+    )))
 }

@@ -4,24 +4,20 @@
 mod doc;
 
 pub(crate) mod back_off;
-pub(crate) mod channel;
 pub(crate) mod clock;
 pub(crate) mod command;
-pub(crate) mod context;
 pub(crate) mod deadline;
 pub(crate) mod dialer;
 pub(crate) mod error;
 pub(crate) mod flight;
-pub(crate) mod gate;
+pub(crate) mod hash;
 pub(crate) mod hold_ref;
 pub(crate) mod lost;
 pub(crate) mod options;
-pub(crate) mod pulse;
 pub(crate) mod random;
 pub(crate) mod replicas;
 pub(crate) mod reply;
 pub(crate) mod settings;
-pub(crate) mod slot;
 pub(crate) mod target;
 pub(crate) mod tls;
 pub(crate) mod url;

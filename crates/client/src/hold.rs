@@ -1,28 +1,23 @@
-//! A hold and its requests: renewals, releases, and the tasks that wait for its loss.
-
-mod release;
-pub(crate) mod watchdog;
+//! A hold: whether it is certain, and how it is renewed and released.
 
 use std::fmt;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use dlock_wire::reply::quote;
-use redis::Cmd;
+use redis::Value;
 use tokio::runtime::Handle;
 
 use crate::base::clock::{Moment, by_the_clock, sleep_until};
 use crate::base::error::{Error, ErrorKind};
-use crate::base::lost::Lost;
+use crate::base::hold_ref::HoldRef;
+use crate::base::lost::{Lost, Released};
 use crate::base::replicas::Replicas;
-use crate::registry::Core;
-use crate::state::hold_state::{Asked, RenewalReply};
-use crate::state::tracked::TrackedHold;
-use crate::telemetry;
-
-/// How many requests about the parts of one hold travel together.
-const AT_ONCE: usize = 128;
+use crate::machine::calls::{AskCall, Place, Replies};
+use crate::machine::hold_state::{Asked, HoldState, RenewalReply, Verdict};
+use crate::machine::slot::Slot;
+use crate::machine::tracked::TrackedHold;
+use crate::shell::Core;
 
 /// A view of a hold, for the work that is done under it. Cheap to clone; it keeps no hold alive.
 #[derive(Clone)]
@@ -34,7 +29,7 @@ pub struct Hold {
 impl Hold {
     /// The locked key: of several, the first.
     pub fn key(&self) -> &[u8] {
-        self.tracked.key()
+        self.tracked.hold_ref.key()
     }
 
     /// The owner of the hold.
@@ -52,40 +47,35 @@ impl Hold {
     /// gone. An expired hold is lost here before another client can get it; a hold that an operator breaks is lost as
     /// soon as the message arrives. Does not resolve for a hold that is released.
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
-        let mut lost = self.tracked.watch_loss();
-        let hold = self.clone();
-        let clock = self.clone();
-        let told = async move {
+        let (hold, clock) = (self.clone(), self.clone());
+        let lost = async move {
             loop {
-                if let Some(how) = *lost.borrow_and_update() {
-                    return how;
-                }
                 // The client's own runtime may have ended: each task that waits looks at the clock, too.
-                let expires = Handle::try_current().is_ok() && !hold.tracked.has_ended();
-                let expiry = if expires { hold.tracked.deadline() } else { Moment::NEVER };
+                let expires = Handle::try_current().is_ok();
+                let deadline = |state: &HoldState| {
+                    if state.has_ended() || !expires { Moment::NEVER } else { state.deadline() }
+                };
                 tokio::select! {
-                    changed = lost.changed() => if changed.is_err() {
-                        std::future::pending::<()>().await;
-                    },
-                    () = sleep_until(expiry) => {
+                    how = hold.tracked.told_lost() => return how,
+                    () = sleep_until(hold.tracked.look(deadline)) => {
                         hold.lost_now();
                     }
                 }
             }
         };
-        by_the_clock(move || clock.lost_now(), told)
+        by_the_clock(move || clock.lost_now(), lost)
     }
 
     /// How the hold was lost, if it was.
     pub fn lost_now(&self) -> Option<Lost> {
-        self.core.registry.lost_now(&self.tracked)
+        self.tracked.lost_now()
     }
 
     /// How long the hold is certain to last if nothing renews it and no operator breaks it. Zero once it is lost or
     /// released.
     pub fn valid_for(&self) -> Duration {
         self.lost_now();
-        self.tracked.state().valid_for(Moment::now())
+        self.tracked.look(|state| state.valid_for(Moment::now()))
     }
 
     pub(crate) fn new(core: Arc<Core>, tracked: Arc<TrackedHold>) -> Self {
@@ -96,92 +86,13 @@ impl Hold {
         &self.core
     }
 
-    pub(crate) fn lose(&self, how: Lost) {
-        self.core.registry.lose(&self.tracked, how);
-    }
-
-    /// The server said that it does not have these of its keys; `how`: what follows unless a message said more.
-    pub(crate) fn lose_keys(&self, how: Lost, keys: Vec<Vec<u8>>) {
-        let how = self.tracked.state().hinted().unwrap_or(how);
-        self.core.registry.lose_keys(&self.tracked, how, keys);
-    }
-
     /// It was lost before the work under it was done, or there is no such work.
     pub(crate) fn lost_error(&self, how: Lost) -> Error {
         Error::lost(how).of_keys(self.tracked.lost_keys())
     }
 
-    /// Notes what became of a renewal.
-    pub(crate) fn end_renewal(&self, asked: Asked, reply: RenewalReply) {
-        telemetry::renewed(reply.name());
-        let registry = &self.core.registry;
-        let (change, renew_by) = {
-            let mut state = self.tracked.state();
-            (state.end_renewal(Moment::now(), asked, reply), state.renew_by())
-        };
-        registry.apply(&self.tracked, change);
-        registry.renew_by(renew_by);
-    }
-
-    /// The requests of a renewal for this lease, all of which must succeed: one for each part.
-    pub(crate) fn renewals(&self, lease: Duration) -> Vec<Cmd> {
-        let bind = self.tracked.terms().bind;
-        self.tracked.hold_ref.parts().iter().map(|part| part.renewal(lease, bind)).collect()
-    }
-
-    /// Renews it for this lease, and notes the answer. An error that a part is gone comes before others, and names the
-    /// keys of all such parts.
-    async fn send_renewal(&self, lease: Duration) -> Result<(), Error> {
-        let (routes, until) = (&self.core.routes, self.core.ctx.retry_until());
-        let keys = self.tracked.hold_ref.keys();
-        self.tracked.state().begin_renewal(Moment::now());
-        let requests = self.renewals(lease);
-        let parts: Vec<_> = keys.iter().zip(&requests).collect();
-        let replies =
-            for_each(&parts, |(key, request)| routes.exchange(key, *request, until)).await;
-        let (mut sent, mut over, mut gone, mut failed) = (Moment::NEVER, None, Vec::new(), None);
-        let parts = self.tracked.hold_ref.parts();
-        for ((reply, key), part) in replies.into_iter().zip(&keys).zip(parts) {
-            match reply {
-                Ok(reply) if reply.value != part.renewed() => {
-                    failed = failed.or(Some(Error::protocol(&reply.value)));
-                }
-                Ok(reply) => {
-                    sent = sent.min(reply.sent);
-                    // Parts that were written over different connections are confirmed by none.
-                    let generation = reply.generation;
-                    over = Some(
-                        over.map_or(generation, |over| if over == generation { over } else { 0 }),
-                    );
-                }
-                Err(error) if error.is_gone() => {
-                    gone.push(key.clone());
-                    failed = Some(error);
-                }
-                Err(error) => failed = failed.or(Some(error)),
-            }
-        }
-        let (reply, done) = match (failed, Replicas::of(&self.core.ctx.settings)) {
-            (Some(error), _) if !gone.is_empty() => {
-                (RenewalReply::Refused, Err(error.of_just(gone)))
-            }
-            (Some(error), _) if error.is_unanswered() => (RenewalReply::Unknown, Err(error)),
-            (Some(error), _) => (RenewalReply::Refused, Err(error)),
-            (None, None) => (RenewalReply::Accepted, Ok(())),
-            (None, Some(replicas)) => {
-                match routes.confirm(self.key(), over.unwrap_or(0), replicas).await {
-                    Ok(found) if found.covers(sent) => (RenewalReply::Accepted, Ok(())),
-                    Ok(_) => {
-                        let text = "a replica came to the server since";
-                        let error = Error::new(ErrorKind::Quarantine, text.to_owned());
-                        (RenewalReply::Unconfirmed, Err(error.of_key(self.key())))
-                    }
-                    Err(error) => (RenewalReply::Unconfirmed, Err(error.of_key(self.key()))),
-                }
-            }
-        };
-        self.end_renewal(Asked { sent, lease }, reply);
-        done
+    fn place(&self) -> Place {
+        Place::Slot(Slot::for_key(self.key()))
     }
 
     /// Renews it now with this lease; a watched hold also from now on.
@@ -189,53 +100,146 @@ impl Hold {
         if let Some(lost) = self.lost_now() {
             return Err(self.lost_error(lost));
         }
-        let lease = {
-            let mut state = self.tracked.state();
+        let (tracked, now) = (&self.tracked, Moment::now());
+        let mut asks = lease;
+        tracked.change(|state| {
             state.set_lease(lease);
-            state.capped_lease(Moment::now(), lease)
-        };
-        match self.send_renewal(lease).await {
-            // It may have expired while the reply was on its way.
-            Ok(()) => self.lost_now().map_or(Ok(()), |lost| Err(self.lost_error(lost))),
-            Err(error) => {
-                if error.is_gone() {
-                    self.lose_keys(error.gone(), error.clone().into_keys());
+            asks = state.capped_lease(now, lease);
+            state.begin_renewal(now)
+        });
+        let requests = tracked.hold_ref.renewals(asks, tracked.terms().bind);
+        let settings = &self.core.settings;
+        let (limit, replicas) = (settings.retry_for, Replicas::of(settings));
+        let call = AskCall::new(self.place(), requests, limit, limit, now).confirmed_by(replicas);
+        let replies = self.core.begin(call, false)?.replies().await?;
+        let renewed = self.renewed(replies, asks);
+        let at = tracked.look(|state| state.renew_by().unwrap_or(Moment::NEVER));
+        self.core.with(|machine, _| machine.look_at(at.min(tracked.look(HoldState::deadline))));
+        renewed?;
+        // It may have expired while the reply was on its way.
+        self.lost_now().map_or(Ok(()), |lost| Err(self.lost_error(lost)))
+    }
+
+    /// Notes the replies to a renewal. An error that a part is gone comes before others, and names the keys of all such
+    /// parts.
+    fn renewed(&self, replies: Replies, lease: Duration) -> Result<(), Error> {
+        let (tracked, asked) = (&self.tracked, Asked { sent: replies.sent, lease });
+        if !tracked.hold_ref.have_renewed(&replies.values) {
+            tracked.renewed(asked, RenewalReply::Unknown);
+            return Err(Error::unavailable("a reply of another request"));
+        }
+        let mut failed = None;
+        let (mut gone, mut how) = (Vec::new(), None);
+        for (reply, key) in replies.values.into_iter().zip(tracked.hold_ref.keys()) {
+            let Err(error) = reply else { continue };
+            if error.is_gone() {
+                how = Some(error.gone());
+                gone.push(key);
+                failed = Some(error);
+            } else {
+                failed = failed.or(Some(error));
+            }
+        }
+        if let Some(how) = how {
+            tracked.lose_keys(how, gone.clone());
+            return failed.map_or(Ok(()), |error| Err(error.of_just(gone)));
+        }
+        if let Some(error) = failed {
+            let is_unknown = error.is_unanswered();
+            tracked.renewed(
+                asked,
+                if is_unknown { RenewalReply::Unknown } else { RenewalReply::Refused },
+            );
+            return Err(error.of_key(self.key()));
+        }
+        let confirmed = Replicas::of(&self.core.settings).map(|replicas| {
+            let found =
+                replies.confirmed.unwrap_or_else(|| Err(Error::unavailable("no answer in time")));
+            match found.and_then(|found| replicas.enough(found)) {
+                Ok(found) if found.covers(asked.sent) => Ok(()),
+                Ok(_) => {
+                    Err(Error::new(ErrorKind::Quarantine, "a replica came to the server since"))
                 }
-                Err(error)
+                Err(error) => Err(error),
             }
+        });
+        if let Some(Err(error)) = confirmed {
+            tracked.renewed(asked, RenewalReply::Unconfirmed);
+            return Err(error.of_key(self.key()));
+        }
+        tracked.renewed(asked, RenewalReply::Accepted);
+        Ok(())
+    }
+
+    /// Releases it, once. Dropping this future does not stop the release.
+    ///
+    /// A lost hold is released too: our clock does not decide whether the server's hold is over, and of several locks
+    /// perhaps only one is gone.
+    pub(crate) async fn release(&self) -> Result<Released, Error> {
+        let lost = self.lost_now();
+        let Some(call) = self.core.begin_release(&self.tracked) else {
+            let keys = self.tracked.hold_ref.keys();
+            return Ok(Released::Gone { reason: lost.unwrap_or(Lost::Closed), keys });
+        };
+        match call {
+            Ok(call) => self.released(call.replies().await?),
+            // A loss that was told stays one.
+            Err(error) => lost.map_or(Err(error), |reason| {
+                Ok(Released::Gone { reason, keys: self.tracked.lost_keys() })
+            }),
         }
     }
-}
 
-/// Sends a request about each of these, some at a time, and waits for the replies.
-async fn for_each<'a, T, F: Future>(these: &'a [T], send: impl Fn(&'a T) -> F) -> Vec<F::Output> {
-    if let [only] = these {
-        // Nearly always: its future needs no place of its own.
-        return vec![send(only).await];
+    /// Releases it in the background, if no release has begun.
+    pub(crate) fn release_later(&self) {
+        if !self.tracked.look(HoldState::is_released) {
+            self.core.with(|machine, now| machine.release_later(&self.tracked, now));
+        }
     }
-    let mut replies = Vec::with_capacity(these.len());
-    for some in these.chunks(AT_ONCE) {
-        replies.extend(all(some.iter().map(&send)).await);
-    }
-    replies
-}
 
-/// Drives all of these at the same time, to the end of each. Their requests share the connection, so those to one
-/// server travel together.
-pub(crate) async fn all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
-    let mut running: Vec<_> = futures.into_iter().map(|one| (Box::pin(one), None)).collect();
-    std::future::poll_fn(|context| {
-        let mut is_done = true;
-        for (one, output) in running.iter_mut().filter(|(_, output)| output.is_none()) {
-            match one.as_mut().poll(context) {
-                Poll::Ready(ready) => *output = Some(ready),
-                Poll::Pending => is_done = false,
+    /// What the replies to its release say.
+    fn released(&self, replies: Replies) -> Result<Released, Error> {
+        let hold = &self.tracked.hold_ref;
+        let (mut left, mut reason, mut failed) = (0, None, None);
+        let (mut gone, mut unknown) = (Vec::new(), Vec::new());
+        for (reply, key) in replies.values.into_iter().zip(hold.keys()) {
+            let (answer, n) = match reply {
+                Ok(Value::Int(left)) => (Verdict::Released, left),
+                Ok(_) => (Verdict::Unknown, 0),
+                Err(error) => match error.kind() {
+                    ErrorKind::Lost { reason, .. } => (Verdict::Lost(reason), 0),
+                    ErrorKind::ReleaseUnknown
+                    | ErrorKind::NotHeld
+                    | ErrorKind::Spent
+                    | ErrorKind::WrongType => (Verdict::Unknown, 0),
+                    _ => {
+                        failed = failed.or(Some(error));
+                        continue;
+                    }
+                },
+            };
+            match self.tracked.look(|state| state.released(answer)) {
+                Verdict::Released => left += n,
+                Verdict::Lost(how) => {
+                    reason = Some(how);
+                    gone.push(key);
+                }
+                Verdict::Unknown => unknown.push(key),
             }
         }
-        if is_done { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    running.into_iter().filter_map(|(_, output)| output).collect()
+        // A loss that was told stays one, whatever the parts say now.
+        let told = self.tracked.look(HoldState::lost);
+        if let Some(reason) = told.or(reason) {
+            let keys = if told.is_some() { self.tracked.lost_keys() } else { gone };
+            return Ok(Released::Gone { reason, keys });
+        }
+        match (failed, hold) {
+            _ if !unknown.is_empty() => Err(Error::release_unknown().of_keys(unknown)),
+            (Some(error), _) => Err(error.of_key(self.key())),
+            (None, HoldRef::Permit { .. }) => Ok(Released::Available(left)),
+            (None, _) => Ok(Released::Remaining(left.unsigned_abs())),
+        }
+    }
 }
 
 impl fmt::Debug for Hold {

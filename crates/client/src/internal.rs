@@ -8,22 +8,19 @@ use dlock_wire::reply::{HoldEnd, Shape};
 use dlock_wire::request::Request;
 use redis::{Cmd, Value};
 use tokio::runtime::Handle;
-use tokio::time::{Instant, timeout_at};
 
 pub use crate::base::clock::{Moment, by_the_clock, follow_tokio, millis, sleep_until};
 pub use crate::base::deadline::Deadline;
 pub use crate::base::dialer::{Dial, Dialed};
 use crate::base::error::{Error, ErrorKind};
-use crate::base::gate::Counted;
 use crate::base::options::Options;
 pub use crate::base::random::{fraction, name as unique_name};
 use crate::base::reply;
-use crate::connection::dedicated::SHORT_BLOCK;
-use crate::connection::route::Server;
 use crate::handles::client::Client;
 use crate::handles::connect::ClientBuilder;
 use crate::handles::lock::Lock;
 pub use crate::handles::with::{Holding, lasted, under, verdict};
+use crate::shell::Core;
 
 /// An error of kind [`Invalid`](crate::ErrorKind::Invalid).
 pub fn invalid(text: impl Into<String>) -> Error {
@@ -95,46 +92,48 @@ pub fn value(from: Value) -> dlock_wire::reply::Value {
 
 /// The setting [`ClientBuilder::retry_for`].
 pub fn retry_for(client: &Client) -> Duration {
-    client.core().ctx.settings.retry_for
+    client.core().settings.retry_for
 }
 
 /// The setting [`ClientBuilder::lease`].
 pub fn lease(client: &Client) -> Duration {
-    client.core().ctx.settings.lease
+    client.core().settings.lease
 }
 
 /// Where the background work of the client runs.
 pub fn runtime(client: &Client) -> Handle {
-    client.core().ctx.runtime.clone()
+    client.core().runtime.clone()
 }
 
 /// While it lives, [`Client::close`] waits for it.
-pub struct CloseGuard(#[expect(dead_code, reason = "only its drop counts")] Counted);
+pub struct CloseGuard(Arc<Core>);
 
-/// A call that may take something begins; kept until nothing of it is left.
-pub fn begin_call(client: &Client) -> CloseGuard {
-    CloseGuard(client.core().ctx.gate.call())
+impl Drop for CloseGuard {
+    fn drop(&mut self) {
+        self.0.with(|machine, _| machine.cleaned());
+    }
 }
 
-/// A release begins; kept until it is done.
+/// Something begins that takes or releases; kept until nothing of it is left.
 pub fn begin_cleanup(client: &Client) -> CloseGuard {
-    CloseGuard(client.core().ctx.gate.cleanup())
+    let core = client.core().clone();
+    core.with(|machine, _| machine.begin_cleanup());
+    CloseGuard(core)
 }
 
 /// Why nothing can be taken any more, if that is so.
 pub fn no_admission(client: &Client) -> Option<Error> {
-    client.core().ctx.gate.no_admission()
+    client.core().with(|machine, _| machine.no_admission())
 }
 
 /// Returns when nothing can be taken any more: the client closes, or its runtime ends.
 pub async fn closing(client: &Client) {
-    client.core().ctx.gate.closing().await;
+    client.core().reached(|machine| machine.no_admission().is_some()).await;
 }
 
 /// Returns when the server that has `key` has a connection; an error if it has none in time.
 pub async fn connected(client: &Client, key: &[u8], within: Duration) -> Result<(), Error> {
-    let Some(server) = client.core().routes.server_of(key) else { return Ok(()) };
-    server.link.live(Instant::now() + within).await.map(drop)
+    client.core().connected(key, within).await
 }
 
 /// Asks the server that has `key`, until there is an answer or the time is over.
@@ -144,7 +143,7 @@ pub async fn ask(
     request: &Cmd,
     within: Duration,
 ) -> Result<Value, Error> {
-    client.core().routes.send(key, request, Instant::now() + within).await
+    client.core().ask(key, request.clone(), within).await
 }
 
 /// One server of a client.
@@ -152,18 +151,18 @@ pub async fn ask(
 pub struct ServerRef {
     /// `host:port`, or the name of the primary among Sentinels: no other server of the client has it.
     pub name: String,
-    server: Arc<Server>,
+    number: usize,
 }
 
 /// Every primary that has keys.
 pub fn servers(client: &Client) -> Vec<ServerRef> {
-    let servers = client.core().routes.servers().into_iter();
-    servers.map(|server| ServerRef { name: server.name.clone(), server }).collect()
+    let servers = client.core().servers().into_iter();
+    servers.map(|(number, name)| ServerRef { name, number }).collect()
 }
 
 /// Learns which servers a cluster has.
 pub async fn refresh(client: &Client, within: Duration) -> Result<(), Error> {
-    client.core().routes.refresh(Instant::now() + within).await
+    client.core().learn(Moment::now().after(within)).await
 }
 
 /// Asks one server, whatever its keys. Once: what is asked so changes nothing, or must not be done twice. Without a
@@ -174,24 +173,12 @@ pub async fn ask_server(
     request: &Cmd,
     is_patient: bool,
 ) -> Result<Value, Error> {
-    let ctx = &client.core().ctx;
-    if let Some(error) = ctx.gate.refusal() {
-        return Err(error);
-    }
-    let (until, link) = (ctx.retry_until(), &server.server.link);
-    let late = |_| Error::unavailable("no answer in time");
-    let mut live = if is_patient {
-        link.live(until).await?
-    } else {
-        timeout_at(until, link.first()).await.map_err(late)??
-    };
-    let reply = timeout_at(until, live.send(request)).await.map_err(late)?;
-    reply.and_then(Value::extract_error).map_err(Error::from_redis)
+    client.core().ask_once(server.number, request.clone(), is_patient).await
 }
 
 /// Waits until the hold of `lock` with this token has ended, at most `time`. None: it is still in force.
 pub async fn await_end(lock: &Lock, token: u64, time: Duration) -> Result<Option<HoldEnd>, Error> {
-    let ended = lock.await_end(token, Deadline::after(time), SHORT_BLOCK).await?;
+    let ended = lock.await_end(token, Deadline::after(time)).await?;
     Ok(ended.map(|ended| ended.how))
 }
 

@@ -77,13 +77,12 @@ mod base;
 mod acquire;
 #[cfg(feature = "blocking")]
 pub mod blocking;
-mod connection;
 mod handles;
 mod hold;
 #[doc(hidden)]
 pub mod internal;
-mod registry;
-mod state;
+mod machine;
+mod shell;
 mod telemetry;
 #[cfg(test)]
 mod tests;

@@ -9,3 +9,12 @@ mod on;
 pub(crate) use self::off::*;
 #[cfg(any(feature = "tracing", feature = "metrics"))]
 pub(crate) use self::on::*;
+
+/// Why a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConnectionEnd {
+    /// A request over it failed or was not answered, or the other end closed it.
+    Broken,
+    /// The Sentinels name another primary.
+    Replaced,
+}

@@ -19,14 +19,17 @@ mod base {
     pub(crate) mod lost;
 }
 
-#[path = "../../client/src/state"]
-mod state {
+#[path = "../../client/src/machine"]
+mod machine {
+    pub(crate) mod acquire;
     #[path = "../../../models/src/hold/mod.rs"]
     mod hold;
     pub(crate) mod hold_state;
+    pub(crate) mod patience;
 }
 
 #[path = "../../quorum/src/attempt.rs"]
 mod attempt;
 mod failover;
 mod quorum;
+mod waits;

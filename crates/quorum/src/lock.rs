@@ -4,11 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_client::internal::{self, Deadline, millis};
+use dlock_client::internal::{self, Deadline, Moment, millis};
 use dlock_client::{Client, Error, ErrorKind};
 use dlock_wire::names::LEASE_MAX_MS;
 use dlock_wire::reply::quote;
-use tokio::time::Instant;
 
 use crate::attempt::{Failure, Standing, Terms};
 use crate::driver::{Driver, Upkeep, any_closes};
@@ -179,7 +178,7 @@ impl QuorumLock {
 
     async fn attempts(&self, deadline: Deadline) -> Result<Option<QuorumGuard>, Error> {
         let terms = self.terms()?;
-        let _calls: Vec<_> = self.servers.iter().map(internal::begin_call).collect();
+        let _calls: Vec<_> = self.servers.iter().map(internal::begin_cleanup).collect();
         loop {
             if let Some(error) = self.servers.iter().find_map(internal::no_admission) {
                 return Err(error);
@@ -193,7 +192,7 @@ impl QuorumLock {
             let pause = self.pause.0 + pause;
             let again = match deadline {
                 Deadline::Now => false,
-                Deadline::At(end) => Instant::now() + pause < end,
+                Deadline::At(end) => Moment::now().after(pause) < end,
                 Deadline::Never => error.is_none(),
             };
             if !again {

@@ -15,11 +15,6 @@ impl BackOff {
         Self { first, longest, next: first }
     }
 
-    /// The next pause, before it varies.
-    pub(crate) const fn next(&self) -> Duration {
-        self.next
-    }
-
     /// The next pause is the first again.
     pub(crate) const fn reset(&mut self) {
         self.next = self.first;

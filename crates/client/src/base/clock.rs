@@ -33,12 +33,13 @@ impl Moment {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    pub(crate) fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
-    }
-
+    #[cfg(test)]
     pub(crate) fn nanos(self) -> u64 {
         self.0
+    }
+
+    pub(crate) fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
     }
 }
 

@@ -1,8 +1,6 @@
 //! Requests as redis-rs sends them.
 
-use std::borrow::Cow;
-
-use dlock_wire::request::{Channel, Request};
+use dlock_wire::request::Request;
 use redis::{Cmd, RedisError};
 
 /// The address in MOVED and ASK; an empty host is that of the server that sent it.
@@ -30,45 +28,6 @@ pub(crate) fn command<'a>(request: impl Into<Request<'a>>) -> Cmd {
         cmd.arg(arg);
     });
     cmd
-}
-
-/// A request, before its server is known.
-pub(crate) enum Draft<'a> {
-    /// It has no channel.
-    Fixed(Cow<'a, Cmd>),
-    /// It has the channel of the server that gets it.
-    Notified(Box<dyn Fn(Channel<'_>) -> Cmd + Send + Sync + 'a>),
-}
-
-impl<'a> Draft<'a> {
-    pub(crate) fn notified(write: impl Fn(Channel<'_>) -> Cmd + Send + Sync + 'a) -> Self {
-        Self::Notified(Box::new(write))
-    }
-
-    /// Whether it has the channel of the server that gets it.
-    pub(crate) fn is_notified(&self) -> bool {
-        matches!(self, Self::Notified(_))
-    }
-
-    /// The command for a server that publishes on that channel.
-    pub(crate) fn command(&self, channel: Channel<'_>) -> Cow<'_, Cmd> {
-        match self {
-            Self::Fixed(cmd) => Cow::Borrowed(cmd),
-            Self::Notified(write) => Cow::Owned(write(channel)),
-        }
-    }
-}
-
-impl From<Cmd> for Draft<'_> {
-    fn from(cmd: Cmd) -> Self {
-        Self::Fixed(Cow::Owned(cmd))
-    }
-}
-
-impl<'a> From<&'a Cmd> for Draft<'a> {
-    fn from(cmd: &'a Cmd) -> Self {
-        Self::Fixed(Cow::Borrowed(cmd))
-    }
 }
 
 #[cfg(test)]

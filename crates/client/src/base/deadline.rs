@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_wire::names::BLOCK_MAX_MS;
-use tokio::time::Instant;
-
-use crate::base::clock::millis;
+use crate::base::clock::Moment;
 
 /// When a caller stops waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +10,7 @@ pub enum Deadline {
     /// It does not wait.
     Now,
     /// It waits until then.
-    At(Instant),
+    At(Moment),
     /// It waits forever.
     Never,
 }
@@ -21,35 +18,31 @@ pub enum Deadline {
 impl Deadline {
     /// That long from now.
     pub fn after(time: Duration) -> Self {
-        // Beyond the range of tokio's clock there is no deadline.
-        Instant::now().checked_add(time).map_or(Self::Never, Self::At)
+        match Moment::now().after(time) {
+            // Beyond the range of the clock.
+            Moment::NEVER => Self::Never,
+            end => Self::At(end),
+        }
+    }
+
+    /// When that is.
+    pub(crate) fn end(self) -> Moment {
+        match self {
+            Self::Now => Moment::now(),
+            Self::At(end) => end,
+            Self::Never => Moment::NEVER,
+        }
     }
 
     pub(crate) fn is_over(self) -> bool {
-        match self {
-            Self::Now => true,
-            Self::At(end) => end <= Instant::now(),
-            Self::Never => false,
-        }
+        self.end() <= Moment::now()
     }
 
-    /// This deadline, but not later than `time` from now.
-    pub(crate) fn within(self, time: Duration) -> Instant {
-        let soon = Instant::now() + time;
+    /// How much time is left, but not more than `time`.
+    pub(crate) fn within(self, time: Duration) -> Duration {
         match self {
-            Self::At(end) => end.min(soon),
-            Self::Now | Self::Never => soon,
-        }
-    }
-
-    /// The rest as an argument of BLOCK, at most `longest`.
-    pub(crate) fn block_ms(self, longest: Duration) -> u64 {
-        match self {
-            Self::Now => 1,
-            Self::At(end) => {
-                millis(end.saturating_duration_since(Instant::now()).min(longest)).max(1)
-            }
-            Self::Never => millis(longest).clamp(1, BLOCK_MAX_MS),
+            Self::At(end) => end.since(Moment::now()).min(time),
+            Self::Now | Self::Never => time,
         }
     }
 }

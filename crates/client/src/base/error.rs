@@ -210,6 +210,12 @@ impl Error {
         )
     }
 
+    /// Of a grant that came before the quarantine of its server.
+    pub(crate) fn in_quarantine() -> Self {
+        let text = "a replica came to the server, which grants nothing new for a while";
+        Self::new(ErrorKind::Quarantine, text)
+    }
+
     /// What an acquire was granted has ended: it begins again.
     pub(crate) fn spent() -> Self {
         Self::new(ErrorKind::Spent, "what was granted has ended before it counted")
@@ -259,10 +265,6 @@ impl Error {
         self
     }
 
-    pub(crate) fn into_keys(self) -> Vec<Vec<u8>> {
-        self.0.keys.into_iter().map(|key| key.0).collect()
-    }
-
     /// Adds what to do about it to the text.
     pub(crate) fn hint(mut self, hint: &str) -> Self {
         self.0.text = format!("{}: {hint}", self.0.text);
@@ -274,10 +276,9 @@ impl Error {
         matches!(self.kind(), ErrorKind::Unavailable | ErrorKind::Closed | ErrorKind::Protocol)
     }
 
-    /// Whether a server answered so, and may answer otherwise later.
-    pub(crate) fn is_passing_reply(&self) -> bool {
-        let source = self.0.source.as_ref();
-        self.passes() && source.is_some_and(|error| error.code().is_some())
+    /// Whether a server said it.
+    pub(crate) fn is_reply(&self) -> bool {
+        self.0.source.as_ref().is_some_and(|error| error.code().is_some())
     }
 
     /// A redirection, for a client that was told of one server.
@@ -285,13 +286,6 @@ impl Error {
         self.0.kind = ErrorKind::Invalid;
         self.0.text += " (this is a node of a cluster: connect with redis-cluster://)";
         self
-    }
-
-    /// Whether the server refused the only copy of an acquire: then nothing of it is left there.
-    pub(crate) fn is_refusal(&self) -> bool {
-        use ErrorKind::{Busy, Spent, Stopped, Unblocked};
-        let is_other = matches!(self.kind(), Busy | Spent | Stopped | Unblocked);
-        !self.0.repeated && !is_other && !self.is_unanswered()
     }
 
     /// What to do about it.

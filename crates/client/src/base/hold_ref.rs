@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_wire::permit::{self, PermitId};
+use dlock_wire::permit::PermitId;
 use dlock_wire::request::{MRenew, MultiOp, Op, Release, Renew, SemOp, SemRelease, SemRenew};
 use redis::{Cmd, Value};
 
 use crate::base::clock::millis;
 use crate::base::command::command;
+use crate::base::error::Error;
 use crate::base::target::Family;
 
 /// What is held, by its names on the server.
@@ -20,8 +21,8 @@ pub(crate) enum HoldRef {
 }
 
 impl HoldRef {
-    /// The request that renews it.
-    pub(crate) fn renewal(&self, lease: Duration, bind: Option<Duration>) -> Cmd {
+    /// The request that renews a part.
+    fn renewal(&self, lease: Duration, bind: Option<Duration>) -> Cmd {
         let lease_ms = Some(millis(lease));
         let bind_ms = bind.map(millis);
         match self {
@@ -40,8 +41,29 @@ impl HoldRef {
         }
     }
 
+    /// The requests of a renewal for this lease, all of which must succeed: one for each part.
+    pub(crate) fn renewals(&self, lease: Duration, bind: Option<Duration>) -> Vec<Cmd> {
+        self.parts().iter().map(|part| part.renewal(lease, bind)).collect()
+    }
+
+    /// Whether these can be the replies to [`HoldRef::renewals`].
+    pub(crate) fn are_renewed(&self, replies: &[Value]) -> bool {
+        let parts = self.parts();
+        replies
+            .iter()
+            .zip(&parts)
+            .all(|(reply, part)| *reply == part.renewed() || matches!(reply, Value::ServerError(_)))
+    }
+
+    /// As [`HoldRef::are_renewed`], of replies that are read.
+    pub(crate) fn have_renewed(&self, replies: &[Result<Value, Error>]) -> bool {
+        let parts = self.parts();
+        let mut replies = replies.iter().zip(&parts);
+        replies.all(|(reply, part)| reply.as_ref().map_or(true, |reply| *reply == part.renewed()))
+    }
+
     /// The reply to the renewal of a part.
-    pub(crate) fn renewed(&self) -> Value {
+    fn renewed(&self) -> Value {
         let token = match self {
             Self::Permit { .. } => 1,
             part => part.token(),
@@ -68,9 +90,15 @@ impl HoldRef {
         }
     }
 
+    /// The requests that release its parts, which the acquire with that id took. `done`: tell observers of a lock that
+    /// the work under it is done.
+    pub(crate) fn releases(&self, reqid: &[u8], done: bool) -> Vec<Cmd> {
+        self.parts().iter().filter_map(|part| part.release(reqid, done)).collect()
+    }
+
     /// The request that releases a part, which the acquire with that id took. `done`: tell observers of a lock that the
     /// work under it is done. None: several locks, which are released part by part.
-    pub(crate) fn release(&self, reqid: &[u8], done: bool) -> Option<Cmd> {
+    fn release(&self, reqid: &[u8], done: bool) -> Option<Cmd> {
         let reqid = Some(reqid);
         match self {
             Self::Lock { family, key, owner, token } => {
@@ -82,18 +110,6 @@ impl HoldRef {
                 Some(command(Op::Sem(SemOp::Release(release))))
             }
             Self::Multi { .. } => None,
-        }
-    }
-
-    /// Its names in messages.
-    pub(crate) fn names(&self) -> Vec<Box<[u8]>> {
-        match self {
-            Self::Lock { key, token, .. } => vec![hold_name(token.to_string().as_bytes(), key)],
-            Self::Permit { key, permit, .. } => vec![hold_name(&permit::text(permit), key)],
-            Self::Multi { keys, tokens, .. } => {
-                let names = keys.iter().zip(tokens);
-                names.map(|(key, token)| hold_name(token.to_string().as_bytes(), key)).collect()
-            }
         }
     }
 
@@ -120,9 +136,4 @@ impl HoldRef {
             Self::Permit { .. } => 0,
         }
     }
-}
-
-/// The name of a hold in messages.
-pub(crate) fn hold_name(id: &[u8], key: &[u8]) -> Box<[u8]> {
-    [id, b" ", key].concat().into()
 }

@@ -3,6 +3,27 @@
 use uuid::Uuid;
 
 /// A unique name: 32 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Name([u8; 32]);
+
+impl Name {
+    pub(crate) fn new() -> Self {
+        let mut name = [0; 32];
+        Uuid::new_v4().simple().encode_lower(&mut name);
+        Self(name)
+    }
+
+    /// The name in a message.
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        text.try_into().ok().map(Self)
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// A unique name as text.
 pub fn name() -> String {
     Uuid::new_v4().simple().encode_lower(&mut Uuid::encode_buffer()).to_owned()
 }

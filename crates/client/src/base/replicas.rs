@@ -13,7 +13,7 @@ use crate::base::settings::Settings;
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Replicas that must have a grant or a renewal before it counts.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Replicas {
     pub(crate) wanted: u32,
     pub(crate) timeout: Duration,
@@ -83,15 +83,6 @@ impl Replicas {
             requests.push(info);
         }
         requests
-    }
-
-    /// What the replies to [`Replicas::requests`] say.
-    ///
-    /// # Errors
-    ///
-    /// `Replicas`: fewer have the write. Another kind: the server refused a request.
-    pub(crate) fn check(self, replies: Vec<Value>) -> Result<Confirmed, Error> {
-        self.enough(self.read(replies)?)
     }
 
     /// What the replies say of any number of replicas.

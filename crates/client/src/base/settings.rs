@@ -50,7 +50,7 @@ impl Default for Settings {
             connect_retry_for: Duration::ZERO,
             response_timeout: Duration::from_secs(3),
             retry_for: Duration::from_secs(10),
-            dedicated_connections: 256,
+            dedicated_connections: 32,
             replicas: None,
         }
     }

@@ -47,6 +47,13 @@ impl Endpoints {
     /// `redis://`, `rediss://`, `unix://` as redis-rs reads them;
     /// `redis-sentinel://[user:password@]host:port,…/name[/db][?parameter=value&…]` and
     /// `redis-cluster://[user:password@]host:port,…`, with `rediss-` for TLS.
+    pub(crate) fn is_cluster(&self) -> bool {
+        #[cfg(feature = "cluster")]
+        return matches!(self, Self::Cluster { .. });
+        #[cfg(not(feature = "cluster"))]
+        false
+    }
+
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
         if let Some((scheme, rest)) = one_of(url, "sentinel") {
             #[cfg(feature = "sentinel")]

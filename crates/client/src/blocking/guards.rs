@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_wire::request::Mode;
+use futures_util::future::join_all;
 
 use super::background::Background;
 use crate::base::error::Error;
 use crate::base::lost::{Lost, Released};
 use crate::handles::with::{Holding, lasted, verdict};
-use crate::hold::all;
 
 /// How long dropping a guard may block.
 const RELEASE_WITHIN: Duration = Duration::from_secs(1);
@@ -130,7 +130,7 @@ impl Permit {
         let permits: Vec<Self> = permits.into_iter().collect();
         let Some(first) = permits.first() else { return Ok(Vec::new()) };
         let releases = permits.iter().map(|permit| Holding::release(&permit.inner));
-        first.background.run(all(releases))?.into_iter().collect()
+        first.background.run(join_all(releases))?.into_iter().collect()
     }
 }
 

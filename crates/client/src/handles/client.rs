@@ -11,7 +11,7 @@ use crate::handles::latch::Latch;
 use crate::handles::lock::{Lock, RwLock};
 use crate::handles::multi::{AnyLock, MultiLock};
 use crate::handles::semaphore::Semaphore;
-use crate::registry::Core;
+use crate::shell::Core;
 
 /// A client of one server, of the primary that Sentinels name, or of a cluster. Cheap to clone; all clones and
 /// handles share one connection to each server, plus dedicated ones for calls that block.
@@ -103,8 +103,7 @@ impl Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let servers: Vec<_> =
-            self.core.routes.servers().iter().map(|server| server.name.clone()).collect();
+        let servers: Vec<_> = self.core.servers().into_iter().map(|(_, name)| name).collect();
         f.debug_struct("Client").field("servers", &servers).finish_non_exhaustive()
     }
 }

@@ -1,18 +1,13 @@
 //! Closing.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 
 use crate::base::error::Error;
-use crate::base::lost::Lost;
 use crate::handles::client::Client;
-use crate::hold::Hold;
-use crate::registry::Core;
-
-/// How long a closing client waits for tasks to poll the calls that they wait for.
-const POLLED_WITHIN: Duration = Duration::from_millis(100);
+use crate::machine::Machine;
+use crate::shell::Core;
 
 impl Client {
     /// Closes this client with all its clones and handles: for the end of a process, so that no other client has
@@ -44,8 +39,7 @@ impl Client {
     ///
     /// ```
     #[doc = example!()]
-    /// use dlock_client::{ErrorKind, Lost};
-    ///
+    ///     ///
     /// let guard = client.lock("orders:7").acquire().await?;
     /// client.close().await?;
     /// assert_eq!(guard.lost_now(), Some(Lost::Closed));
@@ -55,38 +49,17 @@ impl Client {
     /// ```
     pub async fn close(&self) -> Result<(), Error> {
         let core = self.core();
-        let gate = &core.ctx.gate;
-        if gate.begin_to_close() {
-            core.ctx.runtime.spawn(release_all(core.clone()));
+        if core.with(Machine::close) {
+            core.runtime.spawn(end(core.clone()));
         }
-        gate.shut().await;
-        match gate.refusal() {
-            Some(error) if !gate.is_closed() => Err(error),
-            _ if gate.has_failed() => Err(Error::unavailable(
-                "closed before the server confirmed every release: the rest ends with its lease",
-            )),
-            _ => Ok(()),
-        }
+        core.reached(|machine| machine.refusal().is_some()).await;
+        core.with(|machine, _| machine.closed())
     }
 }
 
-/// Gives acquires up, releases holds, and ends the connections.
-async fn release_all(core: Arc<Core>) {
-    let limit = Instant::now() + core.ctx.settings.response_timeout;
-    let gate = &core.ctx.gate;
-    for request in core.registry.waiters.requests() {
-        request.give_up();
-    }
-    for tracked in core.registry.holds.unreleased() {
-        let hold = Hold::new(core.clone(), tracked);
-        hold.lose(Lost::Closed);
-        hold.release_later();
-    }
-    // A call on a dedicated connection ends when its future is polled.
-    let _ = timeout(POLLED_WITHIN, gate.no_calls()).await;
-    if timeout_at(limit, gate.clean()).await.is_err() {
-        gate.failed();
-    }
-    gate.close();
-    core.routes.close();
+/// Waits for what is released, at most for the time that a reply may take, and ends every connection.
+async fn end(core: Arc<Core>) {
+    let _ = timeout(core.settings.response_timeout, core.reached(Machine::is_clean)).await;
+    core.with(Machine::shut);
+    core.disconnect();
 }

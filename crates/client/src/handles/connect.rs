@@ -10,19 +10,15 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use crate::base::back_off::BackOff;
-use crate::base::context::Context;
 use crate::base::dialer::Dial;
 use crate::base::error::Error;
-use crate::base::flight::Flights;
 use crate::base::settings::{Settings, Wait};
 use crate::base::tls;
 #[cfg(feature = "tls-rustls")]
 use crate::base::tls::TlsCertificates;
 use crate::base::url::{Endpoints, take_replicas};
-use crate::connection::route::Routes;
 use crate::handles::client::Client;
-use crate::hold::watchdog;
-use crate::registry::{Core, Registry};
+use crate::shell::Core;
 
 /// Before a server that is not there yet is tried again.
 const PAUSES: BackOff = BackOff::new(Duration::from_millis(50), Duration::from_secs(1));
@@ -230,21 +226,17 @@ impl ClientBuilder {
         }
         let runtime = Handle::try_current()
             .map_err(|_| Error::invalid("connect has to be called inside a tokio runtime"))?;
-        let ctx = Arc::new(Context::new(self.settings, runtime));
-        let registry = Arc::new(Registry::new(ctx.clone(), endpoints.db()));
-        let until = Instant::now() + ctx.settings.connect_retry_for;
+        let until = Instant::now() + self.settings.connect_retry_for;
         let mut pauses = PAUSES;
-        let routes = loop {
-            match Routes::connect(endpoints.clone(), ctx.clone(), registry.clone()).await {
+        let core = loop {
+            let settings = self.settings.clone();
+            match Core::connect(endpoints.clone(), settings, runtime.clone()).await {
                 Err(error) if !error.ends_opening() && Instant::now() < until => {
                     pauses.pause_within(until.saturating_duration_since(Instant::now())).await;
                 }
                 done => break done.map_err(|error| error.of_port(has_tls))?,
             }
         };
-        let routes = Arc::new(routes);
-        let core = Arc::new(Core { ctx, registry, routes, flights: Flights::default() });
-        watchdog::start(&core);
         Ok(Client::from_core(core))
     }
 }

@@ -12,12 +12,11 @@ use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lost::Released;
 use crate::base::target::{Family, Keys, Target};
-use crate::connection::dedicated::SHORT_BLOCK;
 use crate::handles::guard::Guard;
 use crate::handles::lock::Lock;
 use crate::handles::with::Holding;
 use crate::hold::Hold;
-use crate::registry::Core;
+use crate::shell::Core;
 
 /// Before the leader is asked for again while there is none, and before a campaign that no server could decide begins
 /// again.
@@ -101,7 +100,7 @@ impl Election {
     /// [`Continue`](ControlFlow::Continue) to hand over, and [`Break`](ControlFlow::Break) to stop with a result.
     ///
     /// Waits while no server answers or can grant: it begins again after errors of the kinds
-    /// [`Unavailable`](ErrorKind::Unavailable), [`Replicas`](ErrorKind::Replicas) and [`Busy`](ErrorKind::Busy).
+    /// [`Unavailable`](ErrorKind::Unavailable) and [`Replicas`](ErrorKind::Replicas).
     ///
     /// # Errors
     ///
@@ -145,11 +144,12 @@ impl Election {
 
     /// As [`campaign`](Self::campaign), but begins again after errors that may pass.
     pub(crate) async fn campaign_through_outages(&self) -> Result<Leadership, Error> {
-        use ErrorKind::{Busy, Replicas};
         let mut pauses = PAUSES;
         loop {
             match self.campaign().await {
-                Err(error) if error.passes() || matches!(error.kind(), Busy | Replicas { .. }) => {
+                Err(error)
+                    if error.passes() || matches!(error.kind(), ErrorKind::Replicas { .. }) =>
+                {
                     pauses.pause().await;
                 }
                 done => return done,
@@ -285,7 +285,7 @@ impl Watch {
                 }
                 Some(leader) if leader.token == self.last => {
                     let lock = &self.election.lock;
-                    lock.await_end(leader.token, Deadline::Never, SHORT_BLOCK).await?;
+                    lock.await_end(leader.token, Deadline::Never).await?;
                     pauses.reset();
                 }
                 // There is none; or a server that was the primary before does not know of the present one.
@@ -295,7 +295,7 @@ impl Watch {
     }
 }
 
-impl futures_core::Stream for Leaders {
+impl futures_util::Stream for Leaders {
     type Item = Result<Leader, Error>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {

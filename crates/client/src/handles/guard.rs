@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use dlock_wire::permit::PermitText;
 use dlock_wire::reply::quote;
+use futures_util::future::join_all;
 
 use crate::base::error::Error;
 use crate::base::hold_ref::HoldRef;
 use crate::base::lost::{Lost, Released};
 use crate::base::settings::lease_ms;
 use crate::handles::with::{Holding, guard_with};
-use crate::hold::{Hold, all};
+use crate::hold::Hold;
 
 /// What every guard can do with its field `held`.
 macro_rules! guard {
@@ -200,7 +201,7 @@ impl Permit {
     ) -> Result<Vec<Released>, Error> {
         let permits: Vec<Self> = permits.into_iter().collect();
         let releases = permits.iter().map(|permit| permit.held.as_hold().release());
-        all(releases).await.into_iter().collect()
+        join_all(releases).await.into_iter().collect()
     }
 }
 

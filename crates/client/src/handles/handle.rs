@@ -6,7 +6,7 @@ macro_rules! handle {
     ($name:ident, $guard:ident of $hold:ident, $at_once:literal, $in_turn:literal) => {
         impl $name {
             pub(crate) fn new(
-                core: &std::sync::Arc<$crate::registry::Core>,
+                core: &std::sync::Arc<$crate::shell::Core>,
                 target: $crate::base::target::Target,
                 keys: $crate::base::target::Keys,
             ) -> Self {

@@ -10,13 +10,13 @@ use dlock_wire::request::{
 };
 use redis::Value;
 
+use crate::acquire::LONG_BLOCK;
 use crate::base::command::command;
 use crate::base::deadline::Deadline;
 use crate::base::error::Error;
 use crate::base::reply::{read, read_or_null};
 use crate::base::settings::lease_ms;
-use crate::connection::dedicated::{BlockedCalls, SHORT_BLOCK};
-use crate::registry::Core;
+use crate::shell::Core;
 
 /// A count-down latch: any number of tasks wait until it has been counted down to zero.
 ///
@@ -65,7 +65,7 @@ impl Latch {
     /// Counts it down, by 1 to 2^31 - 1; returns what remains, 0 for an open or missing latch.
     #[doc = errors_as!("[`init`](Latch::init)")]
     pub async fn count_down(&self, by: u32) -> Result<i64, Error> {
-        let reqid = crate::base::random::name();
+        let reqid = crate::base::random::Name::new();
         let step = CountDown { key: &self.key, n: by, reqid: Some(reqid.as_bytes()) };
         read(self.call(Op::Latch(LatchOp::CountDown(step))).await?)
     }
@@ -93,14 +93,11 @@ impl Latch {
     }
 
     async fn await_open(&self, deadline: Deadline) -> Result<bool, Error> {
-        let request = |block_ms| {
-            let call = Await { key: &self.key, block_ms: Some(block_ms) };
-            command(Op::Latch(LatchOp::Await(call))).into()
-        };
-        let calls = BlockedCalls::new(&self.core.routes, &self.key, deadline);
-        let reply = Box::pin(calls.run(SHORT_BLOCK, request));
-        let reply = self.core.ctx.gate.admitted(reply).await?;
-        Ok(reply != Value::Nil)
+        let key = self.key.clone();
+        let request =
+            move |block_ms| command(Op::Latch(LatchOp::Await(Await { key: &key, block_ms })));
+        let reply = self.core.wait(&self.key, deadline, LONG_BLOCK, Box::new(request));
+        Ok(reply.await? != Value::Nil)
     }
 
     /// What remains to be counted down; None if there is no closed latch.
@@ -126,7 +123,7 @@ impl Latch {
     }
 
     async fn call<'a>(&self, request: impl Into<Request<'a>>) -> Result<Value, Error> {
-        self.core.routes.call(&self.key, request).await
+        self.core.call(&self.key, request).await
     }
 }
 

@@ -11,6 +11,7 @@ use dlock_wire::reply::{HolderInfo, Info};
 use dlock_wire::request::{Check, Mode, Read};
 
 use crate::acquire::Handle;
+use crate::base::command::command;
 use crate::base::error::Error;
 use crate::base::replicas::Replicas;
 use crate::base::reply::value;
@@ -19,7 +20,7 @@ use crate::base::target::{Family, Keys, Target};
 use crate::handles::guard::Guard;
 use crate::handles::handle::handle;
 use crate::hold::Hold;
-use crate::registry::Core;
+use crate::shell::Core;
 
 #[cfg(feature = "blocking")]
 pub(crate) use self::once::Begun;
@@ -114,7 +115,7 @@ impl Lock {
         let Handle { core, target, keys, .. } = &self.handle;
         let key = keys.first();
         let request = target.family().check(Check { key, token });
-        core.routes.send(key, request, core.ctx.retry_until()).await.map(drop)
+        core.ask(key, request, core.settings.retry_for).await.map(drop)
     }
 }
 
@@ -144,7 +145,15 @@ impl Lock {
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub async fn holder(&self) -> Result<Option<HolderInfo>, Error> {
-        let Some(info) = self.info().await? else { return Ok(None) };
+        self.holder_within(self.retry_for()).await
+    }
+
+    fn retry_for(&self) -> Duration {
+        self.handle.core.settings.retry_for
+    }
+
+    async fn holder_within(&self, within: Duration) -> Result<Option<HolderInfo>, Error> {
+        let Some(info) = self.info(within).await? else { return Ok(None) };
         Ok(match (info, self.handle.target) {
             (Info::ReadWrite(lock), Target::Lock(Family::Rw(Mode::Read))) => {
                 lock.readers.into_iter().next()
@@ -155,10 +164,10 @@ impl Lock {
     }
 
     /// What INFO says. None: there is no such key.
-    async fn info(&self) -> Result<Option<Info>, Error> {
+    async fn info(&self, within: Duration) -> Result<Option<Info>, Error> {
         let Handle { core, target, keys, .. } = &self.handle;
         let (key, kind) = (keys.first(), target.family().kind());
-        let reply = core.routes.call(key, Read::info(kind, key)).await?;
+        let reply = core.ask(key, command(Read::info(kind, key)), within).await?;
         Ok(Info::read(kind, value(reply))?)
     }
 }
@@ -198,7 +207,7 @@ impl RwLock {
     /// All holders when the server answered: the writer first, if there is one, then the readers.
     #[doc = errors_as!("[`Lock::is_locked`]")]
     pub async fn holders(&self) -> Result<Vec<HolderInfo>, Error> {
-        let info = self.read.info().await?;
+        let info = self.read.info(self.read.retry_for()).await?;
         Ok(info.map_or(Vec::new(), |info| info.holders().cloned().collect()))
     }
 

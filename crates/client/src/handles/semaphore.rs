@@ -8,14 +8,14 @@ use dlock_wire::request::{
 };
 use redis::Value;
 
-use crate::acquire::Handle;
+use crate::acquire::{Handle, LONG_BLOCK};
 use crate::base::command::command;
 use crate::base::deadline::Deadline;
 use crate::base::error::Error;
+use crate::base::random::Name;
 use crate::base::reply::{read, read_or_null};
 use crate::base::settings::Wait;
 use crate::base::target::Target;
-use crate::connection::dedicated::{BlockedCalls, LONG_BLOCK};
 use crate::handles::guard::{Permit, PermitHold};
 use crate::handles::handle::handle;
 
@@ -98,7 +98,7 @@ impl Semaphore {
     }
 
     async fn resize_to(&self, to: ResizeTo) -> Result<i64, Error> {
-        let reqid = crate::base::random::name();
+        let reqid = Name::new();
         let resize = Resize { key: self.key(), to, reqid: Some(reqid.as_bytes()) };
         read(self.call(SemOp::Resize(resize)).await?)
     }
@@ -120,7 +120,7 @@ impl Semaphore {
     /// ```
     pub async fn available(&self) -> Result<i64, Error> {
         let request = Read::Sem(SemRead::Info(OneKey { key: self.key() }));
-        let reply = self.handle.core.routes.call(self.key(), request).await?;
+        let reply = self.handle.core.call(self.key(), request).await?;
         // One that has waiters and was never created has no permits either.
         let info = read_or_null::<SemInfo>(reply)?.filter(|info| info.capacity > 0);
         let Target::Permit { limit, .. } = self.handle.target else { return Ok(0) };
@@ -138,7 +138,7 @@ impl Semaphore {
     ///
     /// Not cancel safe: if this future is dropped, the permits may have been taken, and nothing returns them.
     pub async fn take(&self, permits: u32) -> Result<bool, Error> {
-        let reqid = crate::base::random::name();
+        let reqid = Name::new();
         let take = Take { reqid: Some(reqid.as_bytes()), ..Take::new(self.key(), permits) };
         Ok(self.call(SemOp::Take(take)).await? != Value::Nil)
     }
@@ -146,17 +146,13 @@ impl Semaphore {
     /// As [`take`](Semaphore::take), but waits at most `time`, on a dedicated connection.
     #[doc = errors_as!("[`take`](Semaphore::take)", ", and [`Busy`](crate::ErrorKind::Busy)")]
     pub async fn take_timeout(&self, permits: u32, time: Duration) -> Result<bool, Error> {
-        let reqid = crate::base::random::name();
-        let take = |block_ms| {
-            let mut take = Take::new(self.key(), permits);
-            take.block_ms = Some(block_ms);
-            take.reqid = Some(reqid.as_bytes());
-            command(Op::Sem(SemOp::Take(take))).into()
+        let (key, reqid) = (self.key().to_vec(), Name::new());
+        let take = move |block_ms| {
+            let reqid = Some(reqid.as_bytes());
+            command(Op::Sem(SemOp::Take(Take { block_ms, reqid, ..Take::new(&key, permits) })))
         };
         let deadline = Deadline::after(time);
-        let calls = BlockedCalls::new(&self.handle.core.routes, self.key(), deadline);
-        let reply = Box::pin(calls.run(LONG_BLOCK, take));
-        let reply = self.handle.core.ctx.gate.admitted(reply).await?;
+        let reply = self.handle.core.wait(self.key(), deadline, LONG_BLOCK, Box::new(take)).await?;
         Ok(reply != Value::Nil)
     }
 
@@ -169,7 +165,7 @@ impl Semaphore {
     /// such semaphore.
     #[doc = cancel_sent!()]
     pub async fn give(&self, permits: u32) -> Result<i64, Error> {
-        let reqid = crate::base::random::name();
+        let reqid = Name::new();
         let give = Give { key: self.key(), n: permits, reqid: Some(reqid.as_bytes()) };
         read(self.call(SemOp::Give(give)).await?)
     }
@@ -177,7 +173,7 @@ impl Semaphore {
     /// Takes all available permits; returns how many.
     #[doc = errors_as!("[`take`](Semaphore::take)")]
     pub async fn drain(&self) -> Result<i64, Error> {
-        let reqid = crate::base::random::name();
+        let reqid = Name::new();
         let drain = Drain { key: self.key(), reqid: Some(reqid.as_bytes()) };
         read(self.call(SemOp::Drain(drain)).await?)
     }
@@ -187,6 +183,6 @@ impl Semaphore {
     }
 
     async fn call(&self, op: SemOp<'_>) -> Result<Value, Error> {
-        self.handle.core.routes.call(self.key(), Op::Sem(op)).await
+        self.handle.core.call(self.key(), Op::Sem(op)).await
     }
 }

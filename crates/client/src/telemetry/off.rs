@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
+use super::ConnectionEnd;
 use crate::base::error::Error;
 use crate::base::hold_ref::HoldRef;
 use crate::base::lost::Lost;
-use crate::base::pulse::ConnectionEnd;
 use crate::base::target::Target;
 
 #[derive(Default)]
@@ -39,7 +39,7 @@ pub(crate) fn disconnected(_server: &str, _end: ConnectionEnd) {}
 
 pub(crate) fn not_connected(_server: &str, _error: &Error, _is_first: bool) {}
 
-pub(crate) fn slots_moved(_server: &str, _count: impl Fn() -> usize) {}
+pub(crate) fn slots_moved(_server: &str, _slots: usize) {}
 
 pub(crate) fn renewing(
     _report: &HoldReport,

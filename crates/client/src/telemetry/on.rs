@@ -18,11 +18,11 @@ pub(crate) use self::acquire::acquiring;
 pub(crate) use self::hold::HoldReport;
 #[cfg(feature = "tracing")]
 use self::names::error_name;
+use super::ConnectionEnd;
 #[cfg(feature = "tracing")]
 use crate::base::clock::millis;
 use crate::base::error::Error;
 use crate::base::hold_ref::HoldRef;
-use crate::base::pulse::ConnectionEnd;
 
 /// The shared connection to a server is up.
 pub(crate) fn connected(server: &str, address: impl Fn() -> String, is_first: bool) {
@@ -44,7 +44,6 @@ pub(crate) fn disconnected(server: &str, end: ConnectionEnd) {
     #[cfg(feature = "tracing")]
     match end {
         ConnectionEnd::Broken => tracing::warn!(server, "the connection is lost"),
-        ConnectionEnd::Silent => tracing::warn!(server, "the server does not answer"),
         ConnectionEnd::Replaced => {
             tracing::info!(server, "failover: the Sentinels name another primary");
         }
@@ -62,13 +61,10 @@ pub(crate) fn not_connected(server: &str, error: &Error, is_first: bool) {
 }
 
 /// Slots of a cluster have moved to another server, by a failover or by resharding, as `server` said.
-pub(crate) fn slots_moved(server: &str, count: impl Fn() -> usize) {
+pub(crate) fn slots_moved(server: &str, slots: usize) {
     #[cfg(feature = "tracing")]
-    if tracing::enabled!(tracing::Level::INFO) {
-        let slots = count();
-        if slots > 0 {
-            tracing::info!(server, slots, "slots have moved to another server");
-        }
+    if slots > 0 {
+        tracing::info!(server, slots, "slots have moved to another server");
     }
 }
 

@@ -158,7 +158,7 @@ impl World {
                 if bug == Some(Bug::MaxHoldIsNotRequested) {
                     requested = ticks(lease);
                 }
-                self.client.begin_renewal(now);
+                let _ = self.client.begin_renewal(now);
                 let lease = u64::try_from(requested.as_nanos() / TICK.as_nanos()).unwrap();
                 let ends = at(self.now + lease);
                 let is_late = |ends_by: Moment| lease > 0 && ends > ends_by;

@@ -245,7 +245,7 @@ fn a_binding_is_renewed_until_only_the_lease_counts() {
             break;
         }
         let asked = Asked { sent: now, lease: client.lease(now) };
-        client.begin_renewal(now);
+        let _ = client.begin_renewal(now);
         let _ = client.end_renewal(now, asked, RenewalReply::Accepted);
         assert!(client.deadline() <= ends);
     }

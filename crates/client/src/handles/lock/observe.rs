@@ -1,19 +1,18 @@
 //! The end of a hold of another owner.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use dlock_wire::reply::HoldEnd;
 use dlock_wire::request::{AwaitEnd, LockFamily, LockOp, Op};
 
 use super::Lock;
-use crate::acquire::Handle;
+use crate::acquire::{Handle, LONG_BLOCK};
 use crate::base::command::command;
 use crate::base::deadline::Deadline;
 use crate::base::error::Error;
 use crate::base::reply::read;
 use crate::base::target::Family;
-use crate::connection::dedicated::BlockedCalls;
 
 impl Lock {
     /// The family of a lock with one holder; an error for the modes of read-write locks, which have no such commands.
@@ -25,33 +24,27 @@ impl Lock {
         }
     }
 
-    /// Waits until the hold with this token has ended, on a dedicated connection. None: the time is over, until which
-    /// the hold was in force. One request blocks for at most `longest`.
+    /// Waits until the hold with this token has ended. None: the time is over, until which the hold was in force.
     pub(crate) async fn await_end(
         &self,
         token: u64,
         deadline: Deadline,
-        longest: Duration,
     ) -> Result<Option<Ended>, Error> {
         let Handle { core, keys, .. } = &self.handle;
         let (key, family) = (keys.first(), self.lock_family()?);
-        let tries = AtomicU32::new(0);
-        let request = |block_ms| {
-            tries.fetch_add(1, Ordering::Relaxed);
-            let call = AwaitEnd {
-                token: Some(token),
-                block_ms: Some(block_ms),
-                reason: true,
-                ..AwaitEnd::new(key)
-            };
-            command(Op::Lock(family, LockOp::Await(call))).into()
+        let (tries, name) = (Arc::new(AtomicU32::new(0)), key.to_vec());
+        let count = tries.clone();
+        let request = move |block_ms| {
+            count.fetch_add(1, Ordering::Relaxed);
+            let (token, reason) = (Some(token), true);
+            let call = AwaitEnd { token, block_ms, reason, ..AwaitEnd::new(&name) };
+            command(Op::Lock(family, LockOp::Await(call)))
         };
-        let calls = BlockedCalls::new(&core.routes, key, deadline);
-        let reply = core.ctx.gate.admitted(Box::pin(calls.run(longest, request))).await?;
+        let reply = core.wait(key, deadline, LONG_BLOCK, Box::new(request)).await?;
         if reply == redis::Value::Nil {
             return Ok(None);
         }
-        Ok(Some(Ended { how: read(reply)?, is_late: tries.load(Ordering::Relaxed) > 1 }))
+        Ok(Some(Ended { how: read(reply)?, is_late: tries.load(Ordering::Relaxed) > 2 }))
     }
 }
 

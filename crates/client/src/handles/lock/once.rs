@@ -5,25 +5,23 @@ use std::time::Duration;
 
 use dlock_wire::reply::HoldEnd;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
 
 use super::Lock;
-use crate::acquire::Handle;
+use crate::acquire::{Handle, acquire_within};
 use crate::base::back_off::BackOff;
+use crate::base::clock::Moment;
 use crate::base::deadline::Deadline;
-use crate::base::error::{Error, ErrorKind};
+use crate::base::error::Error;
 use crate::base::flight::{Flight, SharedResult};
-use crate::connection::dedicated::SHORT_BLOCK;
 use crate::handles::guard::Guard;
 use crate::handles::with::{Holding, lasted, verdict};
 use crate::hold::Hold;
+use crate::machine::acquire::Limit;
 
 /// Before a free lock that grants nothing now is asked again.
 const PAUSES: BackOff = BackOff::new(Duration::from_millis(5), Duration::from_millis(250));
 /// How long one AWAIT waits. After that, calls that began meanwhile are known to have seen the run.
 const SLICE: Duration = Duration::from_secs(600);
-/// Before its end, an AWAIT that fails is not repeated.
-const AT_THE_END: Duration = Duration::from_secs(1);
 
 /// What became of the work of [`Lock::run_once`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,7 +165,7 @@ impl Lock {
         let number = flight.enter();
         let turn = flight.turn(number);
         let turn = match deadline {
-            Deadline::At(end) => match tokio::time::timeout_at(end, turn).await {
+            Deadline::At(end) => match tokio::time::timeout(end.since(Moment::now()), turn).await {
                 Ok(turn) => turn,
                 Err(_) => return Ok(Begun::TimedOut),
             },
@@ -193,14 +191,17 @@ impl Lock {
             let before = flight.joined();
             // Asked together: a hold that is seen here was in force after these calls began, so its end is the end of a
             // run that they waited for.
-            let (seen, got) = tokio::join!(lock.holder(), lock.acquire_with(Deadline::Now));
+            let within = deadline.within(lock.retry_for());
+            let limit = Limit::Try(Moment::now().after(within));
+            let (seen, got) =
+                tokio::join!(lock.holder_within(within), acquire_within(&lock.handle, limit));
             let mut quarantine = Duration::ZERO;
             let guard = match got {
-                Err(error) if error.kind() == ErrorKind::Quarantine => {
+                Err(error) if error.is_reply() && error.passes() && !deadline.is_over() => {
                     quarantine = error.time_left();
                     None
                 }
-                got => got?,
+                got => got?.map(Guard::new),
             };
             let other = seen?.map(|holder| holder.token);
             let other = other.filter(|&token| guard.as_ref().is_none_or(|g| g.token() != token));
@@ -208,7 +209,7 @@ impl Lock {
                 (Some(guard), Some(token)) => {
                     // It ended before the lock was acquired here.
                     let at_once = Deadline::after(Duration::ZERO);
-                    let ended = lock.await_end(token, at_once, SHORT_BLOCK).await?;
+                    let ended = lock.await_end(token, at_once).await?;
                     if ended.is_none_or(|ended| ended.how != HoldEnd::Done) {
                         return Ok(Turn::Ours(guard));
                     }
@@ -223,8 +224,8 @@ impl Lock {
                 },
                 (None, None) if deadline.is_over() => return Ok(Turn::TimedOut),
                 (None, None) => {
-                    pauses.pause().await;
-                    tokio::time::sleep_until(deadline.within(quarantine)).await;
+                    pauses.pause_within(deadline.within(Duration::MAX)).await;
+                    tokio::time::sleep(deadline.within(quarantine)).await;
                 }
             }
         }
@@ -240,19 +241,14 @@ impl Lock {
         deadline: Deadline,
     ) -> Result<Option<(HoldEnd, u64)>, Error> {
         loop {
-            let end = deadline.within(SLICE);
-            match self.await_end(token, Deadline::At(end), SLICE).await {
+            let end = Moment::now().after(deadline.within(SLICE));
+            match self.await_end(token, Deadline::At(end)).await {
                 Ok(None) if deadline.is_over() => return Ok(None),
                 Ok(None) => certain = flight.joined(),
                 Ok(Some(ended)) => {
                     let up_to = if ended.is_late { certain } else { flight.joined() };
                     return Ok(Some((ended.how, up_to)));
                 }
-                // The connection was lost shortly before the end of the slice: that is no reason to give up.
-                Err(error)
-                    if error.kind() == ErrorKind::Unavailable
-                        && Instant::now() + AT_THE_END >= end
-                        && !deadline.is_over() => {}
                 Err(error) => return Err(error),
             }
         }

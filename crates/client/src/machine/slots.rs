@@ -5,20 +5,20 @@ use redis::Value;
 use crate::base::command::NodeAddress;
 
 /// A reply of CLUSTER SLOTS. An empty host is that of the node that replied.
-pub(super) struct ClusterSlots {
-    pub(super) ranges: Vec<SlotRange>,
-    pub(super) replicas: Vec<NodeAddress>,
+pub(crate) struct ClusterSlots {
+    pub(crate) ranges: Vec<SlotRange>,
+    pub(crate) replicas: Vec<NodeAddress>,
 }
 
 /// Slots of one primary, the last one included.
-pub(super) struct SlotRange {
-    pub(super) first: u16,
-    pub(super) last: u16,
-    pub(super) primary: NodeAddress,
+pub(crate) struct SlotRange {
+    pub(crate) first: u16,
+    pub(crate) last: u16,
+    pub(crate) primary: NodeAddress,
 }
 
 impl ClusterSlots {
-    pub(super) fn parse(reply: &Value) -> Option<Self> {
+    pub(crate) fn parse(reply: &Value) -> Option<Self> {
         let Value::Array(all) = reply else { return None };
         let (mut ranges, mut replicas) = (Vec::new(), Vec::new());
         for range in all {

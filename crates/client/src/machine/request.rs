@@ -1,4 +1,7 @@
-//! The requests of an acquire, and what their replies say.
+//! What an acquire asks for, and what its replies say.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use dlock_wire::permit::{self, PermitId};
 use dlock_wire::reply::grant::{OneOf, Tokens};
@@ -7,35 +10,52 @@ use dlock_wire::request::{
 };
 use redis::{Cmd, Value};
 
-use super::pending::{Grant, PendingAcquire, WaitRequest, is_grant};
-use crate::base::clock::{Moment, millis};
-use crate::base::command::{Draft, command};
+use super::acquire::Copy;
+use super::hold_state::LeaseTerms;
+use crate::base::clock::millis;
+use crate::base::command::command;
 use crate::base::error::Error;
 use crate::base::hold_ref::HoldRef;
+use crate::base::random::Name;
 use crate::base::reply::read_or_null;
 use crate::base::target::{Family, Keys, Target};
-use crate::state::hold_state::Asked;
 
-impl PendingAcquire {
-    /// The request, waiting as said.
-    pub(super) fn draft(&self, wait: WaitRequest) -> Draft<'_> {
-        Draft::notified(move |channel| self.request(wait, channel))
+/// One acquire, with all that its copies have in common.
+pub(crate) struct Request {
+    pub(crate) target: Target,
+    pub(crate) keys: Keys,
+    pub(crate) owner: Arc<[u8]>,
+    pub(crate) reqid: Name,
+    /// What the copies ask for.
+    pub(crate) lease: Duration,
+    /// Of the hold.
+    pub(crate) terms: LeaseTerms,
+    pub(crate) queue_ms: u64,
+    pub(crate) channel: Arc<[u8]>,
+    pub(crate) label: Option<Arc<[u8]>>,
+    pub(crate) no_reentry: bool,
+}
+
+impl Request {
+    pub(crate) fn key(&self) -> &[u8] {
+        self.keys.first()
     }
 
-    fn request(&self, wait: WaitRequest, channel: Channel<'_>) -> Cmd {
+    /// A copy of the request.
+    pub(crate) fn copy(&self, wait: Copy) -> Cmd {
         let mut acquire = Acquire::new(self.key(), &self.owner);
         acquire.lease_ms = Some(millis(self.lease));
-        acquire.notify = Some(channel);
+        acquire.notify = Some(Channel::Plain(&self.channel));
         acquire.reqid = Some(self.reqid.as_bytes());
-        acquire.no_reentry = self.options.no_reentry;
+        acquire.no_reentry = self.no_reentry;
         acquire.bind_ms = self.terms.bind.map(millis);
-        acquire.label = self.options.label.as_deref();
-        if let WaitRequest::Block(ms) = wait {
-            acquire.block_ms = Some(ms);
+        acquire.label = self.label.as_deref();
+        if let Copy::Block(time) = wait {
+            acquire.block_ms = Some(millis(time).max(1));
         }
-        if !matches!(wait, WaitRequest::Now) {
+        if wait != Copy::Now {
             // Also with BLOCK: the waiter outlives the end of the call, so that the next call keeps its position.
-            acquire.queue_ms = Some(self.core.ctx.settings.queue_ms());
+            acquire.queue_ms = Some(self.queue_ms);
         }
         match self.target {
             Target::Permit { count, limit } => {
@@ -55,8 +75,8 @@ impl PendingAcquire {
         }
     }
 
-    /// The request that releases what this acquire has.
-    pub(super) fn release_request(&self) -> Cmd {
+    /// Releases whatever the request has.
+    pub(crate) fn release(&self) -> Cmd {
         let (key, owner, reqid) = (self.key(), &*self.owner, Some(self.reqid.as_bytes()));
         match self.target {
             Target::Lock(family) => family.release(Release { reqid, ..Release::new(key, owner) }),
@@ -71,13 +91,10 @@ impl PendingAcquire {
         }
     }
 
-    /// The grant that the reply to a request says. None: nothing yet.
-    pub(super) fn granted(&self, reply: Value, sent: Moment) -> Result<Option<Grant>, Error> {
+    /// The grant that the reply to a copy says. None: nothing yet.
+    pub(crate) fn granted(&self, reply: Value) -> Result<Option<HoldRef>, Error> {
         let owner = || self.owner.clone();
-        if !is_grant(&reply) {
-            return Err(Error::protocol(&reply));
-        }
-        let hold = match (self.target, &self.keys) {
+        Ok(match (self.target, &self.keys) {
             (Target::All, Keys::Several(keys)) => {
                 let tokens: Option<Tokens> = read_or_null(reply)?;
                 tokens.map(|tokens| HoldRef::Multi { keys: keys.clone(), owner: owner(), tokens })
@@ -95,13 +112,11 @@ impl PendingAcquire {
                 read_or_null(reply)?.and_then(|permit| self.permit(permit))
             }
             (Target::Lock(_), _) => read_or_null(reply)?.and_then(|token| self.lock(token)),
-        };
-        let granted = Asked { sent, lease: self.lease };
-        Ok(hold.map(|hold| Grant { hold, granted, begun: sent, is_confirmed: false }))
+        })
     }
 
     /// The hold that a message announces.
-    pub(super) fn announced_hold(&self, id: &[u8]) -> Option<HoldRef> {
+    pub(crate) fn announced(&self, id: &[u8]) -> Option<HoldRef> {
         match self.target {
             Target::Permit { .. } => self.permit(permit::parse(id)?),
             _ => self.lock(std::str::from_utf8(id).ok()?.parse().ok()?),
@@ -117,5 +132,14 @@ impl PendingAcquire {
         let (Target::Lock(family), Keys::One(key)) = (self.target, &self.keys) else { return None };
         let (key, owner) = (key.clone(), self.owner.clone());
         Some(HoldRef::Lock { family, key, owner, token })
+    }
+}
+
+/// Whether it has tokens or permit ids, or is Null.
+pub(crate) fn is_grant(reply: &Value) -> bool {
+    match reply {
+        Value::Int(token) => *token > 0,
+        Value::Array(items) => items.iter().all(is_grant),
+        reply => matches!(reply, Value::Nil | Value::BulkString(_)),
     }
 }

@@ -18,8 +18,6 @@ use crate::base::url::sentinel::NamedPrimary;
 /// Makes the configuration of a connection to one server.
 pub(crate) enum Opener {
     Fixed(Box<ConnectionInfo>),
-    /// A node of a cluster.
-    Node(Box<ConnectionInfo>),
     #[cfg(feature = "sentinel")]
     Sentinel {
         lookup: Box<Mutex<SentinelClient>>,
@@ -31,11 +29,17 @@ pub(crate) enum Opener {
 }
 
 impl Opener {
+    #[cfg(feature = "sentinel")]
+    pub(crate) fn of_sentinels(named: &NamedPrimary) -> Result<Self, Error> {
+        let lookup = Box::new(Mutex::new(lookup(named)?));
+        Ok(Self::Sentinel { lookup, node: Box::new(named.node.clone()) })
+    }
+
     /// Where to connect to now: with Sentinels the primary of this moment, which was asked whether it is one.
     #[cfg_attr(not(feature = "sentinel"), allow(clippy::unused_async))]
     pub(crate) async fn dialer(&self) -> Result<Arc<dyn Dial>, Error> {
         let info = match self {
-            Self::Fixed(info) | Self::Node(info) => ConnectionInfo::clone(info),
+            Self::Fixed(info) => ConnectionInfo::clone(info),
             #[cfg(feature = "sentinel")]
             Self::Sentinel { lookup, node } => {
                 let primary = lookup.lock().await.async_get_client().await;
@@ -65,15 +69,11 @@ impl Opener {
             _ => false,
         }
     }
-
-    pub(crate) fn is_cluster_node(&self) -> bool {
-        matches!(self, Self::Node(_))
-    }
 }
 
 /// Asks the Sentinels for the primary, and that server whether it is one.
 #[cfg(feature = "sentinel")]
-pub(crate) fn lookup(named: &NamedPrimary) -> Result<SentinelClient, Error> {
+fn lookup(named: &NamedPrimary) -> Result<SentinelClient, Error> {
     use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
     use redis::{ConnectionAddr, TlsMode};
 

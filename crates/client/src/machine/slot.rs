@@ -1,7 +1,7 @@
 //! Slots of a cluster.
 
 /// Number of slots of a cluster.
-const SLOTS: u16 = 16_384;
+pub(crate) const SLOTS: u16 = 16_384;
 
 /// A slot of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -11,6 +11,10 @@ impl Slot {
     /// The slot of that number; `None`: there is no such slot.
     pub(crate) fn new(number: u16) -> Option<Self> {
         (number < SLOTS).then_some(Self(number))
+    }
+
+    pub(crate) fn index(self) -> usize {
+        self.0.into()
     }
 
     /// The slot of a key, or of its hash tag.

@@ -55,8 +55,10 @@ pub(crate) enum RenewalReply {
     Accepted,
     /// It accepted, and too few replicas have it in time: after a failover, another server may not know it.
     Unconfirmed,
-    /// An error, after which the hold may stand.
+    /// A final error, after which the hold may stand.
     Refused,
+    /// An error that passes.
+    Passing,
     /// No reply.
     Unknown,
 }
@@ -67,7 +69,7 @@ impl RenewalReply {
         match self {
             Self::Accepted => "accepted",
             Self::Unconfirmed => "unconfirmed",
-            Self::Refused => "refused",
+            Self::Refused | Self::Passing => "refused",
             Self::Unknown => "unanswered",
         }
     }
@@ -104,6 +106,9 @@ pub(super) enum Phase {
 
 /// The server is not asked for one hold more often than that because of messages.
 const HINTS: Duration = Duration::from_millis(100);
+/// Before a renewal that was not answered is sent again.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// See the module's documentation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -118,7 +123,9 @@ pub(crate) struct HoldState {
     pub(super) answered: Asked,
     /// When the last request for a lease was sent.
     pub(super) asked: Moment,
-    /// A message may be about its end: when to ask, and how it ended if that is so.
+    /// When to ask again.
+    pub(super) renew_at: Moment,
+    /// A message may be about its end: when it came, and how it ended if that is so.
     pub(super) hint: Option<(Moment, Lost)>,
     pub(super) release_begun: bool,
 }
@@ -133,6 +140,7 @@ impl HoldState {
             lease_ends: terms.capped(granted.sent.after(certain(granted.lease))),
             answered: granted,
             asked: granted.sent,
+            renew_at: granted.sent.after(terms.promised(granted.lease) / 3),
             hint: None,
             release_begun: false,
         }
@@ -173,26 +181,36 @@ impl HoldState {
     /// The watchdog renews it from time to time: a bound hold with a lease of its own until only its lease counts.
     fn is_renewed(&self) -> bool {
         let rest = self.lease_ends.since(self.answered.sent);
-        !self.has_ended() && (self.terms.watched || self.terms.bind.is_some_and(|bind| bind < rest))
+        let lasts = self.terms.ends_by.is_some_and(|ends_by| ends_by <= self.deadline);
+        !lasts && (self.terms.watched || self.terms.bind.is_some_and(|bind| bind < rest))
     }
 
-    /// When the watchdog is to ask for it next; None: never.
+    /// When to ask for it next; None: never.
     pub(crate) fn renew_by(&self) -> Option<Moment> {
-        let regular = self.is_renewed().then(|| self.asked.after(self.span() / 3));
-        let hinted = self.hint.map(|(at, _)| at).filter(|_| !self.has_ended());
-        regular.into_iter().chain(hinted).min()
+        let asks = self.is_renewed() || self.hint.is_some();
+        (asks && !self.has_ended()).then_some(self.renew_at)
     }
 
-    /// Whether the watchdog, which asks for others now, asks for this one, too: holds that were granted at different
-    /// times are soon renewed together.
+    /// Whether it is asked for, or soon will be: holds that were granted at different times are soon renewed together.
     pub(crate) fn is_due(&self, now: Moment) -> bool {
-        let is_near = self.is_renewed() && self.asked.after(self.span() / 6) <= now;
-        is_near || self.renew_by().is_some_and(|by| by <= now)
+        self.renew_by().is_some_and(|by| by <= now.after(self.span() / 30))
     }
 
-    /// A message may be about its end.
+    /// A message may be about its end: the server is asked, but not too often.
     pub(crate) fn hint(&mut self, now: Moment, how: Lost) {
-        self.hint = Some((self.asked.after(HINTS).max(now), how));
+        let soon = self.asked.after(HINTS).max(now);
+        self.renew_at = if self.is_renewed() { self.renew_at.min(soon) } else { soon };
+        self.hint = Some((now, how));
+    }
+
+    /// It is asked for now: messages may have been missed. `how`: it may have ended so.
+    pub(crate) fn ask(&mut self, now: Moment, how: Option<Lost>) -> Change {
+        match how {
+            Some(how) => self.hint(now, how),
+            None if self.is_renewed() => self.renew_at = self.asked.after(HINTS).max(now),
+            None => {}
+        }
+        Change::Nothing
     }
 
     /// How it was lost if the server says now that it does not have it.
@@ -233,6 +251,11 @@ impl HoldState {
         !std::mem::replace(&mut self.release_begun, true)
     }
 
+    /// Its release has begun.
+    pub(crate) fn is_released(&self) -> bool {
+        self.release_begun
+    }
+
     /// What that answer to its release means. A loss that was told stays one, and a lease that ended after the work
     /// covered it.
     pub(crate) fn released(&self, answer: Verdict) -> Verdict {
@@ -265,22 +288,33 @@ impl HoldState {
         rest.map_or(lease, |rest| lease_for(rest).min(lease))
     }
 
-    /// A renewal is about to be sent.
-    pub(crate) fn begin_renewal(&mut self, now: Moment) {
+    /// A renewal is about to be sent. If no reply comes, another one is sent after a pause.
+    pub(crate) fn begin_renewal(&mut self, now: Moment) -> Change {
         self.asked = now;
-        // The reason stays for the answer.
-        self.hint = self.hint.map(|(_, how)| (Moment::NEVER, how));
+        let pause = (self.span() / 15).min(self.deadline.since(now) / 3).min(LONGEST_PAUSE);
+        self.renew_at = now.after(pause.max(SHORTEST_PAUSE));
+        Change::Nothing
     }
 
     /// The reply to a renewal. A hold that expired in the meantime stays lost, because other tasks may have seen that.
     pub(crate) fn end_renewal(&mut self, now: Moment, asked: Asked, reply: RenewalReply) -> Change {
         let change = self.expire(now);
-        if reply == RenewalReply::Accepted && !self.has_ended() {
-            self.hint = self.hint.filter(|(at, _)| *at != Moment::NEVER);
-            self.answered = asked;
-            self.deadline = self.deadline.max(self.terms.certain_until(asked));
-            let lease_ends = self.terms.capped(asked.sent.after(certain(asked.lease)));
-            self.lease_ends = self.lease_ends.max(lease_ends);
+        match reply {
+            _ if self.has_ended() => {}
+            RenewalReply::Accepted => {
+                self.answered = asked;
+                self.deadline = self.deadline.max(self.terms.certain_until(asked));
+                let lease_ends = self.terms.capped(asked.sent.after(certain(asked.lease)));
+                self.lease_ends = self.lease_ends.max(lease_ends);
+                self.renew_at = asked.sent.after(self.span() / 3);
+                // One that came since is not answered yet.
+                self.hint = self.hint.filter(|(at, _)| *at > asked.sent);
+                if self.hint.is_some() {
+                    self.renew_at = self.asked.after(HINTS).max(now);
+                }
+            }
+            RenewalReply::Refused => self.renew_at = asked.sent.after(self.span() / 3),
+            RenewalReply::Passing | RenewalReply::Unconfirmed | RenewalReply::Unknown => {}
         }
         change
     }

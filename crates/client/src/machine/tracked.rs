@@ -1,0 +1,182 @@
+//! A hold, as the machine and its guard know it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::hold_state::{Asked, Change, HoldState, LeaseTerms, RenewalReply};
+use crate::base::clock::Moment;
+use crate::base::hold_ref::HoldRef;
+use crate::base::lost::Lost;
+use crate::base::random::Name;
+use crate::telemetry::{self, HoldReport};
+
+/// Each transition of its state wakes those who wait for its loss.
+pub(crate) struct TrackedHold {
+    pub(crate) hold_ref: HoldRef,
+    /// The id of the acquire that it was granted to.
+    pub(crate) reqid: Name,
+    pub(crate) report: HoldReport,
+    watched: Mutex<Watched>,
+}
+
+struct Watched {
+    state: HoldState,
+    /// The work under it is done: its release says so.
+    is_done: bool,
+    /// The keys of the parts that were lost, if the server named them.
+    lost_keys: Option<Vec<Vec<u8>>>,
+    /// Tasks that wait for its loss, by number.
+    waiting: Vec<(u64, Waker)>,
+    numbers: u64,
+}
+
+impl TrackedHold {
+    pub(crate) fn new(
+        hold_ref: HoldRef,
+        terms: LeaseTerms,
+        granted: Asked,
+        reqid: Name,
+    ) -> Arc<Self> {
+        let state = HoldState::new(terms, granted);
+        let (is_done, lost_keys, waiting, numbers) = (false, None, Vec::new(), 0);
+        let watched = Mutex::new(Watched { state, is_done, lost_keys, waiting, numbers });
+        Arc::new(Self { hold_ref, reqid, report: HoldReport::default(), watched })
+    }
+
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at its state.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&HoldState) -> T) -> T {
+        look(&self.watched().state)
+    }
+
+    /// A transition of its state.
+    pub(crate) fn change(&self, transition: impl FnOnce(&mut HoldState) -> Change) {
+        self.change_keys(transition, None);
+    }
+
+    fn change_keys(
+        &self,
+        transition: impl FnOnce(&mut HoldState) -> Change,
+        keys: Option<Vec<Vec<u8>>>,
+    ) {
+        let (change, waiting) = {
+            let mut watched = self.watched();
+            let change = transition(&mut watched.state);
+            if matches!(change, Change::Lost(_)) {
+                watched.lost_keys = keys;
+                (change, std::mem::take(&mut watched.waiting))
+            } else {
+                (change, Vec::new())
+            }
+        };
+        match change {
+            Change::Nothing => {}
+            Change::Ended => self.report.end(&self.hold_ref, None),
+            Change::Lost(how) => self.report.end(&self.hold_ref, Some(how)),
+        }
+        for (_, waker) in waiting {
+            waker.wake();
+        }
+    }
+
+    /// How it was lost, if it was. An expired hold is lost, whether or not a timer has noticed.
+    pub(crate) fn lost_now(&self) -> Option<Lost> {
+        self.change(|state| state.expire(Moment::now()));
+        self.look(HoldState::lost)
+    }
+
+    /// It is lost. The first reason stays.
+    pub(crate) fn lose(&self, how: Lost) {
+        self.change(|state| state.lose(how));
+    }
+
+    /// The server said that it does not have these of its keys; `how`: what follows unless a message said more.
+    pub(crate) fn lose_keys(&self, how: Lost, keys: Vec<Vec<u8>>) {
+        self.change_keys(|state| state.lose(state.hinted().unwrap_or(how)), Some(keys));
+    }
+
+    /// Notes what became of a renewal.
+    pub(crate) fn renewed(&self, asked: Asked, reply: RenewalReply) {
+        telemetry::renewed(reply.name());
+        self.change(|state| state.end_renewal(Moment::now(), asked, reply));
+    }
+
+    /// Ends it for its release, once: true for the first call.
+    pub(crate) fn begin_release(&self) -> bool {
+        self.change(HoldState::end);
+        self.watched().state.begin_release()
+    }
+
+    pub(crate) fn terms(&self) -> LeaseTerms {
+        self.look(HoldState::terms)
+    }
+
+    /// The work under it is done.
+    pub(crate) fn set_done(&self) {
+        self.watched().is_done = true;
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.watched().is_done
+    }
+
+    /// What is left of its lease, and the lease, if a renewal of this moment is late: on time, at least two thirds are
+    /// left.
+    pub(crate) fn late_renewal(&self) -> Option<(Duration, Duration)> {
+        self.look(|state| {
+            let (left, span) = (state.valid_for(Moment::now()), state.span());
+            // Others are renewed for another reason, or for less than their lease.
+            let is_regular = state.terms().watched && state.terms().ends_by.is_none();
+            (left < span / 2 && is_regular && !state.has_ended()).then_some((left, span))
+        })
+    }
+
+    /// The keys that were lost: all of them, unless the server named some.
+    pub(crate) fn lost_keys(&self) -> Vec<Vec<u8>> {
+        self.watched().lost_keys.clone().unwrap_or_else(|| self.hold_ref.keys())
+    }
+
+    /// Resolves when it is lost by what the server or the client says; its deadline wakes nobody here.
+    pub(crate) fn told_lost(self: &Arc<Self>) -> ToldLost {
+        ToldLost { hold: self.clone(), number: None }
+    }
+}
+
+/// See [`TrackedHold::told_lost`].
+pub(crate) struct ToldLost {
+    hold: Arc<TrackedHold>,
+    number: Option<u64>,
+}
+
+impl Future for ToldLost {
+    type Output = Lost;
+
+    fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Lost> {
+        let hold = self.hold.clone();
+        let mut watched = hold.watched();
+        if let Some(how) = watched.state.lost() {
+            return Poll::Ready(how);
+        }
+        let number = *self.number.get_or_insert_with(|| {
+            watched.numbers += 1;
+            watched.numbers
+        });
+        match watched.waiting.iter_mut().find(|(of, _)| *of == number) {
+            Some((_, waker)) => waker.clone_from(context.waker()),
+            None => watched.waiting.push((number, context.waker().clone())),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for ToldLost {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.hold.watched().waiting.retain(|(of, _)| *of != number);
+        }
+    }
+}

@@ -1,0 +1,527 @@
+//! The I/O of a client: connections, tasks and timers around its machine.
+
+mod blocked;
+pub(crate) mod cluster;
+mod link;
+pub(crate) mod opener;
+mod timer;
+
+use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use dlock_wire::names::default_channel;
+use dlock_wire::request::Request;
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisResult, Value};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::task::coop::unconstrained;
+
+use self::cluster::Cluster;
+use self::link::Link;
+use self::opener::Opener;
+use crate::base::clock::Moment;
+use crate::base::command::command;
+use crate::base::deadline::Deadline;
+use crate::base::error::Error;
+use crate::base::flight::Flights;
+use crate::base::settings::Settings;
+use crate::base::url::Endpoints;
+use crate::machine::calls::{AskCall, Call, Outcome, Place, Replies, WaitCall, Waiting};
+use crate::machine::servers::{Flight, Servers};
+use crate::machine::slot::Slot;
+use crate::machine::tracked::TrackedHold;
+use crate::machine::{Action, Effects, Machine};
+
+/// All that the handles of one client share.
+pub(crate) struct Core {
+    pub(crate) settings: Arc<Settings>,
+    /// Where background work runs.
+    pub(crate) runtime: Handle,
+    /// The client listens to it at every server. No other client has its name.
+    pub(crate) channel: Arc<[u8]>,
+    pub(crate) flights: Flights,
+    /// The longest lease that is known not to outlive the quarantine of the server.
+    pub(crate) safe_lease_ms: AtomicU64,
+    /// How nodes of a cluster are connected to, if it is one.
+    cluster: Option<Cluster>,
+    signals: Arc<Signals>,
+    this: Weak<Core>,
+    inner: Mutex<Inner>,
+}
+
+/// Wakes the tasks of the client. They do not keep it alive.
+#[derive(Default)]
+struct Signals {
+    timer: Notify,
+    learn: Notify,
+}
+
+struct Inner {
+    machine: Machine,
+    /// By the numbers of their servers.
+    wires: Vec<Wire>,
+    /// The client, while releases are under way that nobody waits for.
+    kept: Option<Arc<Core>>,
+    /// Tasks that block connections of their own, by call and copy.
+    blocked: HashMap<(u64, u32), AbortHandle>,
+}
+
+/// The replies to what is on its way.
+type Flying = Pin<Box<dyn Future<Output = RedisResult<Vec<Value>>> + Send>>;
+
+/// Sends these in one go; the first `skip` replies do not count.
+async fn exchange(
+    connection: &mut MultiplexedConnection,
+    commands: &[Cmd],
+    skip: usize,
+) -> RedisResult<Vec<Value>> {
+    if let [only] = commands {
+        return Ok(vec![connection.send_packed_command(only).await?]);
+    }
+    let mut pipeline = redis::Pipeline::with_capacity(commands.len());
+    for command in commands {
+        pipeline.add_command(command.clone());
+    }
+    connection.send_packed_commands(&pipeline, skip, commands.len() - skip).await
+}
+
+/// The connections to one server.
+struct Wire {
+    link: Link,
+    shared: Option<MultiplexedConnection>,
+    /// What is on its way. Replies come in this order.
+    flying: VecDeque<(Flight, Flying)>,
+    /// Of the task that reads the replies.
+    reader: Waker,
+    /// Connections for calls that block, at rest.
+    idle: Vec<blocked::Idle>,
+}
+
+impl Core {
+    /// Connects. An error: no server answers, or not as one with the module.
+    pub(crate) async fn connect(
+        endpoints: Endpoints,
+        settings: Settings,
+        runtime: Handle,
+    ) -> Result<Arc<Self>, Error> {
+        let db = endpoints.db();
+        let is_cluster = endpoints.is_cluster();
+        let mut servers = Servers::new(is_cluster, settings.dedicated_connections);
+        let (name, opener, cluster) = match endpoints {
+            Endpoints::Single(info) => (info.addr().to_string(), Some(Opener::Fixed(info)), None),
+            #[cfg(feature = "sentinel")]
+            Endpoints::Sentinel(named) => {
+                let opener = Opener::of_sentinels(&named)?;
+                (named.name, Some(opener), None)
+            }
+            Endpoints::Given(dialer) => (dialer.address(), Some(Opener::Given(dialer)), None),
+            #[cfg(feature = "cluster")]
+            Endpoints::Cluster { nodes } => (String::new(), None, Some(Cluster::new(nodes)?)),
+        };
+        if opener.is_some() {
+            servers.named(&name);
+        }
+        let settings = Arc::new(settings);
+        let machine = Machine::new(settings.clone(), db, servers);
+        let core = Arc::new_cyclic(|this: &Weak<Self>| Self {
+            settings,
+            runtime,
+            channel: default_channel(crate::base::random::name().as_bytes()).into(),
+            flights: Flights::default(),
+            safe_lease_ms: AtomicU64::new(0),
+            cluster,
+            signals: Arc::default(),
+            this: this.clone(),
+            inner: Mutex::new(Inner {
+                machine,
+                wires: Vec::new(),
+                kept: None,
+                blocked: HashMap::new(),
+            }),
+        });
+        timer::start(&core);
+        if let Some(opener) = opener {
+            let link = Link::start(&core, 0, name, opener);
+            let changed = link.changed();
+            core.inner().wires.push(Wire::new(link));
+            core.first(0, &changed).await?;
+        } else {
+            core.learn(Moment::now().after(core.settings.connect_timeout)).await?;
+            cluster::start(&core);
+        }
+        Ok(core)
+    }
+
+    /// Waits for the first connection to a server, or the first failure.
+    async fn first(&self, server: usize, changed: &Notify) -> Result<(), Error> {
+        loop {
+            let notified = changed.notified();
+            {
+                let inner = self.inner();
+                match inner.machine.servers.all.get(server) {
+                    Some(server) if server.is_up => return Ok(()),
+                    Some(server) if server.error.is_some() => {
+                        return server.error.clone().map_or(Ok(()), Err);
+                    }
+                    _ => {}
+                }
+            }
+            notified.await;
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the machine, or passes it something, and does what follows from that.
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Machine, Moment) -> T) -> T {
+        let now = Moment::now();
+        let mut inner = self.inner();
+        let result = act(&mut inner.machine, now);
+        let (effects, kept) = inner.settle(self, now);
+        drop(inner);
+        drop(kept);
+        self.perform(effects);
+        result
+    }
+
+    /// What does not need the lock.
+    fn perform(&self, effects: Effects) {
+        if effects.wakes {
+            self.signals.timer.notify_one();
+        }
+        if effects.learns {
+            self.signals.learn.notify_one();
+        }
+        for waker in effects.wakers {
+            waker.wake();
+        }
+    }
+
+    /// Reads the replies of the shared connection to that server. `is_over`: nothing more will be read.
+    fn read_replies(&self, server: usize, context: &mut Context<'_>, is_over: bool) {
+        let now = Moment::now();
+        let mut inner = self.inner();
+        let Inner { machine, wires, .. } = &mut *inner;
+        if let Some(wire) = wires.get_mut(server) {
+            if is_over {
+                wire.shared = None;
+            } else {
+                wire.reader.clone_from(context.waker());
+            }
+            while let Some((_, flying)) = wire.flying.front_mut()
+                && let Poll::Ready(replies) = flying.as_mut().poll(context)
+                && let Some((flight, _)) = wire.flying.pop_front()
+            {
+                machine.replied(server, flight, replies.map_err(Error::from_redis), now);
+            }
+        }
+        let (effects, kept) = inner.settle(self, now);
+        drop(inner);
+        drop(kept);
+        self.perform(effects);
+    }
+
+    // Calls.
+
+    /// Begins a call. `takes`: it may take something. Dropping what is returned ends the call.
+    pub(crate) fn begin(&self, call: impl Call + 'static, takes: bool) -> Result<Pending, Error> {
+        let core = self.this.upgrade().ok_or_else(Error::closed)?;
+        let call = Box::new(call);
+        let id = self.with(|machine, now| machine.begin(call, takes, now))?;
+        Ok(Pending { core, id: Some(id) })
+    }
+
+    /// Begins the release of a hold; None: another call did.
+    pub(crate) fn begin_release(&self, hold: &TrackedHold) -> Option<Result<Pending, Error>> {
+        let core = self.this.upgrade()?;
+        let begun = self.with(|machine, now| {
+            let call = Box::new(machine.release(hold, now)?);
+            Some(machine.begin(call, false, now))
+        })?;
+        Some(begun.map(|id| Pending { core, id: Some(id) }))
+    }
+
+    /// Asks the server that has `key`, for as long as requests without a timeout are tried.
+    pub(crate) async fn call<'a>(
+        &self,
+        key: &[u8],
+        request: impl Into<Request<'a>>,
+    ) -> Result<Value, Error> {
+        self.ask(key, command(request), self.settings.retry_for).await
+    }
+
+    /// As [`Core::call`], within that time.
+    pub(crate) async fn ask(
+        &self,
+        key: &[u8],
+        request: Cmd,
+        within: Duration,
+    ) -> Result<Value, Error> {
+        let place = Place::Slot(Slot::for_key(key));
+        let replies = self.ask_at(place, vec![request], within)?.replies().await?;
+        first(replies).map_err(|error| error.of_key(key))
+    }
+
+    /// The servers that have keys, by number and name.
+    pub(crate) fn servers(&self) -> Vec<(usize, String)> {
+        self.inner().machine.servers.with_keys()
+    }
+
+    /// The name of the server that has a key.
+    pub(crate) fn server_of(&self, key: &[u8]) -> Option<String> {
+        let inner = self.inner();
+        let servers = &inner.machine.servers;
+        let server = servers.of(Place::Slot(Slot::for_key(key)))?;
+        servers.all.get(server).map(|server| server.name.clone())
+    }
+
+    /// Resolves when the server that has the key has a connection; an error if it has none in time.
+    pub(crate) async fn connected(&self, key: &[u8], within: Duration) -> Result<(), Error> {
+        let Some((server, changed)) = ({
+            let inner = self.inner();
+            let server = inner.machine.servers.of(Place::Slot(Slot::for_key(key)));
+            server.and_then(|server| Some((server, inner.wires.get(server)?.link.changed())))
+        }) else {
+            return Ok(());
+        };
+        let is_up =
+            || self.inner().machine.servers.all.get(server).is_some_and(|server| server.is_up);
+        let connected = async {
+            loop {
+                let notified = changed.notified();
+                if is_up() {
+                    return;
+                }
+                notified.await;
+            }
+        };
+        let connected = tokio::time::timeout(within, connected).await;
+        connected.map_err(|_| Error::unavailable("no connection in time"))
+    }
+
+    /// Asks one server once. Without a connection to it, it waits for one if `is_patient`, and else fails.
+    pub(crate) async fn ask_once(
+        &self,
+        server: usize,
+        request: Cmd,
+        is_patient: bool,
+    ) -> Result<Value, Error> {
+        let failure = self.with(|machine, _| {
+            let server = machine.servers.all.get(server)?;
+            server.error.clone().filter(|_| !server.is_up)
+        });
+        if let Some(error) = failure.filter(|_| !is_patient) {
+            return Err(error);
+        }
+        let within = self.settings.retry_for;
+        let call = AskCall::new(
+            Place::Server(server),
+            vec![request],
+            Duration::ZERO,
+            within,
+            Moment::now(),
+        );
+        first(self.begin(call, false)?.replies().await?)
+    }
+
+    /// Asks one server, by its number.
+    pub(crate) async fn ask_server(
+        &self,
+        server: usize,
+        request: Cmd,
+        within: Duration,
+    ) -> Result<Value, Error> {
+        first(self.ask_at(Place::Server(server), vec![request], within)?.replies().await?)
+    }
+
+    fn ask_at(&self, place: Place, requests: Vec<Cmd>, within: Duration) -> Result<Pending, Error> {
+        self.begin(AskCall::new(place, requests, within, within, Moment::now()), false)
+    }
+
+    /// Repeats a request that waits until its reply is not Null, or the deadline is over: then it is Null. One call
+    /// blocks for at most `longest`.
+    pub(crate) async fn wait(
+        &self,
+        key: &[u8],
+        deadline: Deadline,
+        longest: Duration,
+        request: Waiting,
+    ) -> Result<Value, Error> {
+        let place = Place::Slot(Slot::for_key(key));
+        let (now, end) = (Moment::now(), deadline.end());
+        let call = WaitCall::new(place, request, longest, end, &self.settings, now);
+        first(self.begin(call, true)?.replies().await?).map_err(|error| error.of_key(key))
+    }
+
+    /// Resolves when that is so, as far as the phases of the client and its releases are concerned.
+    pub(crate) async fn reached(&self, is_so: impl Fn(&Machine) -> bool) {
+        std::future::poll_fn(|context| self.inner().machine.watch_end(context, &is_so)).await;
+    }
+
+    /// Ends every connection, for good.
+    pub(crate) fn disconnect(&self) {
+        let mut inner = self.inner();
+        for wire in &mut inner.wires {
+            wire.close();
+        }
+        for (_, task) in inner.blocked.drain() {
+            task.abort();
+        }
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.disconnect();
+        self.signals.timer.notify_one();
+        self.signals.learn.notify_one();
+    }
+}
+
+impl Inner {
+    /// Does what the machine wants, and returns what is left to do, and to drop, without the lock.
+    fn settle(&mut self, core: &Core, now: Moment) -> (Effects, Option<Arc<Core>>) {
+        while let Some(action) = self.machine.effects.actions.pop_front() {
+            match action {
+                Action::Send(server) => self.send(server, now),
+                Action::Open(server) => self.open(core, server),
+                Action::Block(blocked) => self.block(core, blocked),
+                Action::Unblock(call, copy) => {
+                    if let Some(task) = self.blocked.remove(&(call, copy)) {
+                        task.abort();
+                    }
+                }
+                Action::Close(server) => self.wires.get_mut(server).map_or((), Wire::close),
+                Action::Break(server) => {
+                    if let Some(wire) = self.wires.get(server) {
+                        wire.link.is_broken();
+                    }
+                }
+                Action::ReadOnly(server) => {
+                    if let Some(wire) = self.wires.get_mut(server) {
+                        wire.idle.clear();
+                        wire.link.is_read_only();
+                    }
+                }
+            }
+        }
+        let kept = if self.machine.is_clean() {
+            self.kept.take()
+        } else {
+            self.kept = self.kept.take().or_else(|| core.this.upgrade());
+            None
+        };
+        let Effects { learns, wakes, wakers, .. } = &mut self.machine.effects;
+        let (learns, wakes) = (std::mem::take(learns), std::mem::take(wakes));
+        (Effects { learns, wakes, wakers: std::mem::take(wakers), ..Effects::default() }, kept)
+    }
+
+    /// Sends what there is to send to that server.
+    fn send(&mut self, server: usize, now: Moment) {
+        let Some(wire) = self.wires.get_mut(server) else { return };
+        let Some(shared) = &wire.shared else { return };
+        while let Some((flight, commands)) = self.machine.next(server, now) {
+            let (mut shared, skip) = (shared.clone(), usize::from(flight.entry.asking));
+            // It is polled once here, and has to be sent by that.
+            let mut flying: Flying =
+                Box::pin(unconstrained(
+                    async move { exchange(&mut shared, &commands, skip).await },
+                ));
+            let mut context = Context::from_waker(&wire.reader);
+            if let Poll::Ready(replies) = flying.as_mut().poll(&mut context) {
+                flying = Box::pin(std::future::ready(replies));
+                wire.reader.wake_by_ref();
+            }
+            wire.flying.push_back((flight, flying));
+        }
+    }
+
+    fn open(&mut self, core: &Core, server: usize) {
+        let (Some(cluster), Some(core)) = (&core.cluster, core.this.upgrade()) else { return };
+        let Some(name) = self.machine.servers.all.get(server).map(|server| server.name.clone())
+        else {
+            return;
+        };
+        // They are told in the order of their numbers.
+        if server == self.wires.len() {
+            let opener = cluster.opener(&name);
+            self.wires.push(Wire::new(Link::start(&core, server, name, opener)));
+        }
+    }
+}
+
+impl Wire {
+    fn new(link: Link) -> Self {
+        Self {
+            link,
+            shared: None,
+            flying: VecDeque::new(),
+            reader: Waker::noop().clone(),
+            idle: Vec::new(),
+        }
+    }
+
+    fn close(&mut self) {
+        self.link.close();
+        self.lose();
+    }
+
+    /// Its connections are lost. Returns what was on its way.
+    fn lose(&mut self) -> Vec<Flight> {
+        self.shared = None;
+        self.idle.clear();
+        std::mem::take(&mut self.flying).into_iter().map(|(flight, _)| flight).collect()
+    }
+}
+
+/// A call under way. Dropping it ends the call.
+#[must_use]
+pub(crate) struct Pending {
+    core: Arc<Core>,
+    /// None: its outcome is known.
+    id: Option<u64>,
+}
+
+impl Pending {
+    /// The replies to what it asks.
+    pub(crate) async fn replies(self) -> Result<Replies, Error> {
+        match self.await {
+            Outcome::Answered(replies) => Ok(replies),
+            _ => Err(Error::closed()),
+        }
+    }
+}
+
+impl Future for Pending {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        let Some(id) = self.id else { return Poll::Pending };
+        let polled = self.core.inner().machine.poll(id, context);
+        if polled.is_ready() {
+            self.id = None;
+        }
+        polled
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.core.with(|machine, now| machine.leave(id, now));
+        }
+    }
+}
+
+/// The only reply.
+fn first(replies: Replies) -> Result<Value, Error> {
+    replies.values.into_iter().next().unwrap_or(Ok(Value::Nil))
+}
