@@ -176,7 +176,7 @@ impl Line {
 
     async fn release(&self, guard: dlock_client::Guard) {
         self.state().released = Some(Instant::now());
-        let _ = guard.release().await.expect("a release");
+        guard.release().await.expect("a release");
     }
 
     /// Records a hand-off; returns whether to continue.

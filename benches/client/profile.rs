@@ -124,7 +124,7 @@ fn one_round(plan: Plan, server: &Server, is_profile: bool, calls: usize) -> Rou
             guard.renew(Duration::from_secs(30)).await.expect("a renewal");
             times.push(micros(start));
         }
-        let _ = guard.release().await.expect("a release");
+        guard.release().await.expect("a release");
         times
     });
     Round {
@@ -142,7 +142,7 @@ async fn turns(client: &Client, key: &str, calls: usize) -> Vec<f64> {
     for _ in 0..calls {
         let start = Instant::now();
         let guard = lock.acquire().await.expect("the lock");
-        let _ = guard.release().await.expect("a release");
+        guard.release().await.expect("a release");
         times.push(micros(start));
     }
     times

@@ -82,8 +82,8 @@ async fn an_answered_renewal_does_not_undo_the_cut_of_its_connection() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
     let client = Client::connect(&proxy.url()).await.unwrap();
-    let lock = |key: &str| client.lock(key).lease(LEASE / 6).bind(REST);
-    let canary = lock("canary").lease(LEASE).acquire().await.unwrap();
+    let lock = |key: &str| client.lock(key).fixed_lease(LEASE / 6).bind(REST);
+    let canary = lock("canary").fixed_lease(LEASE).acquire().await.unwrap();
     let mut guards = Vec::new();
     for n in 0..MANY {
         guards.push(lock(&format!("k{n}")).acquire().await.unwrap());
@@ -138,7 +138,8 @@ async fn a_grant_with_a_connection_lost_after_the_reply_counts_for_its_binding_o
         let server = Server::start();
         let proxy = Proxy::to(&server);
         let client = Client::builder().lease(LEASE).connect(&proxy.url()).await.unwrap();
-        let canary = client.fair_lock("canary").lease(LEASE).bind(rest).acquire().await.unwrap();
+        let canary =
+            client.fair_lock("canary").fixed_lease(LEASE).bind(rest).acquire().await.unwrap();
         proxy.refuse();
         proxy.stall(Way::ToClient);
         let acquires: Vec<_> = (0..MANY)
@@ -190,7 +191,7 @@ async fn a_tie_counts_from_when_the_connection_was_last_known_alive() {
     let client = quick().connect(&proxy.url()).await.unwrap();
     // Longer than the detection takes.
     let rest = Duration::from_secs(8);
-    let guard = client.lock("k").lease(LEASE).bind(rest).acquire().await.unwrap();
+    let guard = client.lock("k").fixed_lease(LEASE).bind(rest).acquire().await.unwrap();
     let mut waiting = server.block(&args!["DLOCK.ACQUIRE", "k", "next", "BLOCK", 0]);
     let hold = guard.hold();
     let next = tokio::task::spawn_blocking(move || {
@@ -219,7 +220,7 @@ async fn a_hold_with_a_fixed_lease_is_bound_again() {
     let rest = Duration::from_secs(4);
     let mut guards = Vec::new();
     for variant in Variant::ALL {
-        let lock = variant.lock(&client, &variant.key()).lease(LEASE).bind(rest);
+        let lock = variant.lock(&client, &variant.key()).fixed_lease(LEASE).bind(rest);
         guards.push((variant, within("the acquire", lock.acquire()).await.unwrap()));
     }
     let bound = |variant: Variant| {
@@ -258,7 +259,7 @@ async fn a_dead_node_unties_nothing_elsewhere() {
     let rest = Duration::from_secs(1);
     let mut guards = Vec::new();
     for node in 0..3 {
-        let lock = client.lock(key_of(&nodes, node)).lease(LEASE).bind(rest);
+        let lock = client.lock(key_of(&nodes, node)).fixed_lease(LEASE).bind(rest);
         guards.push(within("the acquire", lock.acquire()).await.unwrap());
     }
     nodes.node(0).kill9();
@@ -285,7 +286,7 @@ async fn a_hold_is_bound_again_where_its_slot_went() {
     let client = patient.connect(&nodes.url()).await.unwrap();
     let (mut primary, mut other) = (0, replica);
     for asks in [true, false] {
-        let lock = client.lock(&key).lease(LEASE).bind(rest);
+        let lock = client.lock(&key).fixed_lease(LEASE).bind(rest);
         let guard = within("the acquire", lock.acquire()).await.unwrap();
         let bound =
             |node: usize| number(&nodes.all()[node].cmd(&["DLOCK.INFO", &key]), "bound-client");
@@ -296,7 +297,7 @@ async fn a_hold_is_bound_again_where_its_slot_went() {
         let failover = Instant::now();
         if asks {
             let neighbour = client.lock(format!("{{{key}}}:neighbour"));
-            let _ = within("the try", neighbour.try_acquire())
+            within("the try", neighbour.try_acquire())
                 .await
                 .unwrap()
                 .unwrap()
@@ -311,7 +312,7 @@ async fn a_hold_is_bound_again_where_its_slot_went() {
         .await;
         println!("asks: {asks}: bound again {:?} after the failover", failover.elapsed());
         assert_eq!(guard.lost_now(), None);
-        let _ = within("a release", guard.release()).await.unwrap();
+        within("a release", guard.release()).await.unwrap();
         nodes.all()[primary].left_over_check();
     }
 }

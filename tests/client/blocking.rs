@@ -4,9 +4,11 @@ use std::thread;
 use std::time::Duration;
 
 use dlock_client::blocking::Client;
-use dlock_client::{ErrorKind, Lost, Released};
+use dlock_client::{Error, ErrorKind, Lost};
 use dlock_quorum::blocking::QuorumLock;
 use dlock_testing::{Reply as _, Server, wait_until};
+
+use crate::support::loss_of;
 
 fn connect(server: &Server) -> Client {
     Client::connect(&server.url()).unwrap()
@@ -22,20 +24,20 @@ fn each_handle_takes_and_gives_back() {
         assert!(lock.try_acquire().unwrap().is_none());
         assert!(lock.acquire_timeout(Duration::from_millis(10)).unwrap().is_none());
         lock.check(guard.token()).unwrap();
-        assert_eq!(guard.release().unwrap(), Released::Remaining(0));
+        guard.release().unwrap();
     }
     let readers = client.rw_lock("r").read();
     let both = (readers.acquire().unwrap(), readers.try_acquire().unwrap().unwrap());
     drop(both);
     let writing = readers.acquire().unwrap().upgrade().unwrap();
     assert!(readers.try_acquire().unwrap().is_none());
-    assert_eq!(writing.downgrade().unwrap().release().unwrap(), Released::Remaining(0));
+    writing.downgrade().unwrap().release().unwrap();
 
     let semaphore = client.semaphore("s").limit(2).count(2);
     let permits = semaphore.acquire().unwrap();
     assert!(semaphore.try_acquire().unwrap().is_none());
     assert!(!permits.permit_id().is_empty());
-    let _ = permits.release().unwrap();
+    permits.release().unwrap();
     assert!(client.semaphore("counter").init(2).unwrap());
     assert!(client.semaphore("counter").take(2).unwrap());
     assert!(!client.semaphore("counter").take_timeout(1, Duration::from_millis(10)).unwrap());
@@ -55,7 +57,7 @@ fn each_handle_takes_and_gives_back() {
     let all = client.multi_lock(["a", "b"]).acquire().unwrap();
     assert_eq!(all.tokens().len(), 2);
     assert!(client.any_lock(["a", "b"]).try_acquire().unwrap().is_none());
-    let _ = all.release().unwrap();
+    all.release().unwrap();
     let one = client.striped_lock("stripe", 2).acquire().unwrap();
     assert!(one.key().starts_with(b"{stripe}:"));
     drop(one);
@@ -77,7 +79,7 @@ fn threads_take_turns() {
                     let guard = lock.acquire().unwrap();
                     let n: i64 = plain.cmd(&["GET", "n"]).text().parse().unwrap();
                     plain.cmd(&["SET", "n", &(n + 1).to_string()]);
-                    let _ = guard.release().unwrap();
+                    guard.release().unwrap();
                 }
             });
         }
@@ -106,7 +108,7 @@ fn a_hold_that_is_broken_is_lost() {
     server.cmd(&["DLOCK.BREAK", "l"]);
     assert_eq!(guard.wait_lost(Duration::from_secs(20)).unwrap(), Some(Lost::Broken));
     assert_eq!(guard.lost_now(), Some(Lost::Broken));
-    assert!(matches!(guard.release().unwrap(), Released::Gone { .. }));
+    loss_of(guard.release());
     server.left_over_check();
 }
 
@@ -120,7 +122,7 @@ fn holds_stay_alive_while_the_program_does_something_else() {
     let held = || server.cmd(&["DLOCK.INFO", "l"]).field("held-ms").int();
     wait_until("three leases have passed", || held() > 6_000);
     assert_eq!(guard.lost_now(), None);
-    let _ = guard.release().unwrap();
+    guard.release().unwrap();
     server.left_over_check();
 }
 
@@ -167,11 +169,11 @@ fn a_quorum_is_locked_without_a_runtime_of_ones_own() {
     assert_eq!(guard.lost_now(), None);
     assert!(guard.valid_for() > Duration::ZERO);
     let token = guard.token();
-    assert_eq!(guard.release().unwrap(), Released::Remaining(0));
+    guard.release().unwrap();
 
     servers[0].kill9();
     // The last handle: its hold is released before the drop returns.
-    let last = one.lease(Duration::from_mins(1));
+    let last = one.fixed_lease(Duration::from_mins(1));
     let guard = last.acquire_timeout(Duration::from_secs(20)).unwrap().unwrap();
     assert!(guard.token() > token);
     drop(last);
@@ -184,7 +186,7 @@ fn a_quorum_is_locked_without_a_runtime_of_ones_own() {
         server.cmd(&["DLOCK.BREAK", "k"]).int();
     }
     assert_eq!(guard.wait_lost(Duration::from_secs(20)).unwrap(), Some(Lost::Refused));
-    assert!(matches!(guard.release().unwrap(), Released::Gone { .. }));
+    loss_of(guard.release());
     servers[1].kill9();
     let error = two.try_acquire().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::NoQuorum { wanted: 2, .. }), "{error:?}");
@@ -208,11 +210,11 @@ fn it_works_inside_spawn_blocking() {
                 let lock = client.lock("l");
                 let guard = lock.acquire().unwrap();
                 assert!(lock.acquire_timeout(Duration::from_millis(20)).unwrap().is_none());
-                assert_eq!(guard.release().unwrap(), Released::Remaining(0));
-                assert!(lock.with(|guard| guard.token() > 0).unwrap());
+                guard.release().unwrap();
+                assert!(lock.with(|guard| Ok::<_, Error>(guard.token() > 0)).unwrap());
                 drop(lock.acquire().unwrap());
                 let quorum = QuorumLock::new([client], "q");
-                let _ = quorum.acquire().unwrap().release().unwrap();
+                quorum.acquire().unwrap().release().unwrap();
             });
             work.await.unwrap();
         });
@@ -257,7 +259,7 @@ fn closing_ends_the_waits_of_other_threads() {
         assert_eq!(wait.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
     }
     assert_eq!(held.lost_now(), Some(Lost::Closed));
-    assert!(matches!(held.release().unwrap(), Released::Gone { .. }));
+    loss_of(held.release());
     wait_until("no place to be left", || waiters() == 0);
     assert!(server.cmd(&["DFAIR.INFO", "f"]).is_null());
     assert_eq!(client.lock("l").acquire().unwrap_err().kind(), ErrorKind::Closed);

@@ -162,7 +162,7 @@ fn a_wait_for_runs_has_its_time_and_ends_with_the_client<P: Blocking>() {
     wait_until("the call to observe the hold", || observers(&server) == 1);
     elsewhere.close().unwrap();
     assert_eq!(waiting.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
-    let _ = holder.release().unwrap();
+    holder.release().unwrap();
     // A hold that ended without a run leaves the work to the next call.
     let ran = client.lock("k").run_once_timeout(short, |_| Ok::<_, Error>(7)).unwrap();
     assert_eq!(ran, Some(Once::Ran(7)));
@@ -188,13 +188,13 @@ fn candidates_lead_one_after_the_other<P: Blocking>() {
     let waiters = || number(&server.cmd(&["DLOCK.INFO", "e"]), "waiters");
     wait_until("a candidate", || waiters() == 1);
     let token = first.token();
-    first.resign().unwrap().ok_or_lost().unwrap();
+    first.resign().unwrap();
     let second = next.join().unwrap();
     assert!(second.token() > token);
     assert_eq!(leaders.next().unwrap().unwrap(), leader("b", second.token()));
     server.cmd(&["DLOCK.BREAK", "e"]).int();
     assert_eq!(second.wait_lost(Duration::from_mins(1)).unwrap(), Some(Lost::Broken));
-    assert!(second.resign().unwrap().ok_or_lost().is_err());
+    assert!(second.resign().is_err());
     // It hands over, leads again and stops.
     let mut tokens = Vec::new();
     let done = election.lead(|leadership| {

@@ -57,7 +57,7 @@ async fn come_and_go(client: Client, kind: &str) {
         "replicas" => client.lock("k").replicas(1, Duration::from_millis(1)),
         "permit" => {
             let permit = client.semaphore("k").limit(1).acquire().await.unwrap();
-            let _ = permit.release().await.unwrap();
+            permit.release().await.unwrap();
             return;
         }
         "all" | "all named" => {
@@ -65,20 +65,20 @@ async fn come_and_go(client: Client, kind: &str) {
             if kind == "all named" {
                 all = all.owner("me");
             }
-            let _ = all.acquire().await.unwrap().release().await.unwrap();
+            all.acquire().await.unwrap().release().await.unwrap();
             return;
         }
         "any" => client.any_lock(["k"]).acquire().await.map(|_| client.lock("m")).unwrap(),
         _ => {
             let guard = QuorumLock::new([client], "k").acquire().await.unwrap();
-            let _ = guard.release().await.unwrap();
+            guard.release().await.unwrap();
             return;
         }
     };
     // With too few replicas it waits for more of them.
     if let Ok(Some(guard)) = lock.acquire_timeout(Duration::from_millis(50)).await {
         guard.renew(Duration::from_secs(40)).await.unwrap();
-        let _ = guard.release().await.unwrap();
+        guard.release().await.unwrap();
     }
 }
 
@@ -152,6 +152,6 @@ async fn ten_thousand_tasks_that_are_aborted_leave_nothing<P: Place>() {
         assert!(within("a task", task).await.unwrap_err().is_cancelled());
     }
     until("the places to go", || waiters(&server) == 0).await;
-    let _ = holder.release().await.unwrap();
+    holder.release().await.unwrap();
     server.left_over_check();
 }

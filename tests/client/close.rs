@@ -4,12 +4,12 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use dlock_admin::Admin;
-use dlock_client::{Client, ErrorKind, Lost, Released};
+use dlock_client::{Client, Error, ErrorKind, Lost};
 use dlock_quorum::QuorumLock;
 use dlock_testing::{Proxy, Reply as _, Server, Way};
 use tokio::task::JoinHandle;
 
-use crate::support::{Variant, for_each_variant, number, quick, start, until, within};
+use crate::support::{Variant, for_each_variant, loss_of, number, quick, start, until, within};
 
 /// Far less than the time a place outlives its connection.
 const PROMPTLY: Duration = Duration::from_secs(4);
@@ -54,7 +54,7 @@ async fn the_next_in_the_queue_need_not_wait_for_a_client_that_closed() {
                     assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
                 }
                 let begin = Instant::now();
-                let _ = holder.release().await.unwrap();
+                holder.release().await.unwrap();
                 within("the next", behind).await.unwrap().unwrap();
                 assert!(begin.elapsed() < PROMPTLY, "{key}: {:?}", begin.elapsed());
             }
@@ -74,7 +74,7 @@ async fn holds_are_released_and_their_guards_told() {
     let named = (twice.acquire().await.unwrap(), twice.acquire().await.unwrap());
     let read = client.rw_lock("rw").read().acquire().await.unwrap();
     let write = client.rw_lock("ww").write().acquire().await.unwrap();
-    let own = client.lock("own").lease(Duration::from_mins(5)).acquire().await.unwrap();
+    let own = client.lock("own").fixed_lease(Duration::from_mins(5)).acquire().await.unwrap();
     let permit = client.semaphore("s").limit(3).count(2).acquire().await.unwrap();
     let all = client.multi_lock(["a", "b"]).acquire().await.unwrap();
     let all_named = client.multi_lock(["c", "d"]).owner("me").acquire().await.unwrap();
@@ -91,7 +91,7 @@ async fn holds_are_released_and_their_guards_told() {
         async move {
             let work = async |_| {
                 let _ = begins.send(());
-                std::future::pending::<()>().await;
+                std::future::pending::<Result<(), Error>>().await
             };
             lock.with(work).await
         }
@@ -118,10 +118,10 @@ async fn holds_are_released_and_their_guards_told() {
     assert_eq!(kept_by_one.lost_now(), Some(Lost::Broken), "it was lost before");
     let error = within("the work", working).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost { reason: Lost::Closed, finished: false });
-    assert!(matches!(lock.release().await.unwrap(), Released::Gone { .. }));
-    assert!(matches!(permit.release().await.unwrap(), Released::Gone { .. }));
-    assert!(matches!(all.release().await.unwrap(), Released::Gone { .. }));
-    assert!(matches!(quorum.release().await.unwrap(), Released::Gone { .. }));
+    loss_of(lock.release().await);
+    loss_of(permit.release().await);
+    loss_of(all.release().await);
+    loss_of(quorum.release().await);
     until("its connections to end", || connections(&server) == 1).await;
 }
 
@@ -207,7 +207,7 @@ async fn an_unpolled_future_keeps_no_place() {
             assert_eq!(variant.waiters(&server, key), 0, "{key}");
             let error = within("the acquire", acquiring).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Closed);
-            let _ = holder.release().await.unwrap();
+            holder.release().await.unwrap();
         }
     })
     .await;
@@ -277,5 +277,5 @@ async fn a_quorum_lock_ends_with_the_first_of_its_clients() {
     for server in &servers {
         server.left_over_check();
     }
-    assert!(matches!(guard.release().await.unwrap(), Released::Gone { .. }));
+    loss_of(guard.release().await);
 }

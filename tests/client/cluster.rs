@@ -44,7 +44,7 @@ async fn keys_are_found_where_they_are() {
                     async move { lock.acquire().await.unwrap() }
                 });
                 until("the place", || variant.waiters(node, key) == 1).await;
-                let _ = guard.release().await.unwrap();
+                guard.release().await.unwrap();
                 let guard = within("the waiter", waiting).await.unwrap();
                 node.cmd(&[&variant.command("BREAK"), key]).ok();
                 assert_eq!(within("lost()", guard.lost()).await, Lost::Broken);
@@ -194,7 +194,7 @@ async fn slots_move_under_load() {
     println!("all went on {:?} after the last move", start.elapsed());
     assert_eq!(guard.lost_now(), None);
     guard.renew(Duration::from_secs(20)).await.unwrap();
-    let _ = within("a release", guard.release()).await.unwrap();
+    within("a release", guard.release()).await.unwrap();
     load.stop().await;
     nodes.left_over_check();
 }
@@ -222,9 +222,9 @@ async fn waiters_follow_their_slot() {
         let moved = Instant::now();
         until("the places at the new node", || variant.waiters(target, key) == 3).await;
         println!("{variant:?}: all there {:?} after the move", moved.elapsed());
-        let _ = within("a release", guard.release()).await.unwrap();
+        within("a release", guard.release()).await.unwrap();
         for task in waiting {
-            let _ = within("a waiter", task).await.unwrap();
+            within("a waiter", task).await.unwrap();
         }
     }
     nodes.left_over_check();
@@ -256,9 +256,9 @@ async fn a_replica_takes_over_for_a_node_that_died() {
     let node = &nodes.all()[replica];
     assert_eq!(guard.lost_now(), None);
     assert_eq!(number(&node.cmd(&["DLOCK.INFO", key]), "holds"), 1);
-    let _ = within("a release", guard.release()).await.unwrap();
+    within("a release", guard.release()).await.unwrap();
     let again = client.lock(key);
-    let _ = within("the acquire", again.acquire()).await.unwrap().release().await.unwrap();
+    within("the acquire", again.acquire()).await.unwrap().release().await.unwrap();
 
     // From now on no other client renews there.
     let renewals = || node.calls("DLOCK.RENEW");
@@ -269,7 +269,7 @@ async fn a_replica_takes_over_for_a_node_that_died() {
     })
     .await;
     assert_eq!(number(&node.cmd(&["DLOCK.INFO", held]), "holds"), 1);
-    let _ = within("a release", holding.release()).await.unwrap();
+    within("a release", holding.release()).await.unwrap();
     node.left_over_check();
 }
 
@@ -284,6 +284,6 @@ async fn a_slow_node_without_others_is_waited_for() {
     let url = format!("redis-cluster://127.0.0.1:{}", proxy.port());
     let client = within("connecting", Client::connect(&url)).await.unwrap();
     let guard = within("the acquire", client.lock("k").acquire()).await.unwrap();
-    let _ = within("the release", guard.release()).await.unwrap();
+    within("the release", guard.release()).await.unwrap();
     node.left_over_check();
 }

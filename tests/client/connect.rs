@@ -16,8 +16,8 @@ async fn works(client: &Client, key: &str) {
         async move { lock.acquire().await.unwrap().release().await.unwrap() }
     });
     tokio::time::sleep(Duration::from_millis(5)).await;
-    let _ = guard.release().await.unwrap();
-    let _ = within("the waiter", waiting).await.unwrap();
+    guard.release().await.unwrap();
+    within("the waiter", waiting).await.unwrap();
     let latch = client.latch(format!("{key}:latch"));
     latch.init(1).await.unwrap();
     latch.count_down(1).await.unwrap();
@@ -58,7 +58,7 @@ async fn databases_are_apart() {
     within("lost()", two.lost()).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(one.lost_now(), None);
-    let _ = one.release().await.unwrap();
+    one.release().await.unwrap();
     server.left_over_check();
 }
 
@@ -106,7 +106,7 @@ async fn servers_without_the_module_are_named() {
     let guard = client.fair_lock("k").acquire().await.unwrap();
     let error = within("the acquire", client.lock("k").acquire()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
-    let _ = guard.release().await.unwrap();
+    guard.release().await.unwrap();
     server.left_over_check();
 
     for url in ["", "k", "http://127.0.0.1/", "redis-sentinel://127.0.0.1:1", "redis://[::1"] {

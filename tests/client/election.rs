@@ -49,7 +49,7 @@ async fn candidates_lead_one_after_the_other<P: Place>() {
         let next = tokio::spawn(async move { next.campaign().await });
         if let Some(leadership) = last.take() {
             let leadership: dlock_client::Leadership = leadership;
-            let _ = leadership.resign().await.unwrap();
+            leadership.resign().await.unwrap();
         }
         let leadership = within("the campaign", next).await.unwrap().unwrap();
         let leader = election.leader().await.unwrap().expect("a leader");
@@ -214,7 +214,7 @@ async fn a_leader_that_is_killed_is_followed_after_its_bind_time() {
             let time = killed.elapsed();
             assert!(time >= bind, "{time:?}");
             times.push(time);
-            let _ = leadership.resign().await.unwrap();
+            leadership.resign().await.unwrap();
         }
         times.sort_unstable();
         println!("BIND {bind:?}: p50 {:?}, p99 {:?} of {}", times[20], times[39], times.len());
@@ -247,7 +247,7 @@ async fn a_leader_that_is_cut_off_is_followed_after_its_bind_time() {
     until("the next leader to be seen", || seen.lock().unwrap().len() == 2).await;
     check_order(&seen);
     observer.abort();
-    let _ = next.resign().await.unwrap();
+    next.resign().await.unwrap();
     drop(leadership);
     client.close().await.unwrap();
     server.left_over_check();

@@ -3,12 +3,12 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use dlock_client::{Client, ErrorKind, Lost, Released, Wait};
+use dlock_client::{Client, Error, ErrorKind, Lost, Wait};
 use dlock_quorum::QuorumLock;
 use dlock_testing::{Reply as _, Server, wait_until};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::support::{number, within};
+use crate::support::{loss_of, number, within};
 
 fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
@@ -38,7 +38,7 @@ fn every_call_says_at_once_that_the_runtime_has_ended() {
             lock.try_acquire().await.unwrap_err(),
             lock.acquire_timeout(Duration::from_secs(5)).await.unwrap_err(),
             lock.check(1).await.unwrap_err(),
-            lock.with(async |_| ()).await.unwrap_err(),
+            lock.with(async |_| Ok::<_, Error>(())).await.unwrap_err(),
             blocked.acquire().await.unwrap_err(),
             several.acquire().await.unwrap_err(),
             several.try_acquire().await.unwrap_err(),
@@ -58,8 +58,7 @@ fn every_call_says_at_once_that_the_runtime_has_ended() {
         let lost = ErrorKind::Lost { reason: Lost::Abandoned, finished: false };
         assert_eq!(error.kind(), lost, "{error}");
         // A loss that was told stays one.
-        let released = permit.release().await.unwrap();
-        assert!(matches!(released, Released::Gone { reason: Lost::Abandoned, .. }), "{released}");
+        assert_eq!(loss_of(permit.release().await), Lost::Abandoned);
     });
     assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
     drop(guard);
@@ -124,7 +123,7 @@ fn a_runtime_that_only_used_the_client_may_end() {
             runtime().block_on(async {
                 let holder = lock.acquire().await.unwrap();
                 assert!(lock.acquire_timeout(Duration::from_millis(20)).await.unwrap().is_none());
-                let _ = within("the release", holder.release()).await.unwrap();
+                within("the release", holder.release()).await.unwrap();
             });
         }
     }

@@ -16,7 +16,7 @@ async fn a_flush_that_comes_while_a_grant_is_verified_is_noticed() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
     let client = Client::connect(&proxy.url()).await.unwrap();
-    let lock = client.lock("k").lease(LEASE);
+    let lock = client.lock("k").fixed_lease(LEASE);
     // Without a hold, nobody is told of a flush.
     server.cmd(&["DLOCK.ACQUIRE", "other", "h"]).int();
     proxy.stall(Way::ToServer);

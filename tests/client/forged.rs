@@ -77,7 +77,7 @@ async fn a_forged_message_grants_nothing() {
         server.cmd(&[&format!("{family}.RELEASE"), "k", "h"]).int();
         let guard = within("the grant", waiting).await.unwrap();
         assert!(guard.token() > held.cast_unsigned());
-        let _ = guard.release().await.unwrap();
+        guard.release().await.unwrap();
     }
     for write in [false, true] {
         let lock = client.rw_lock("k");
@@ -86,7 +86,7 @@ async fn a_forged_message_grants_nothing() {
         let waiting = in_background(async move { lock.acquire().await });
         forge(&server, "DRW", largest, &waiting).await;
         server.cmd(&["DRW.RELEASE", "k", "h", "WRITE"]).int();
-        let _ = within("the grant", waiting).await.unwrap().release().await.unwrap();
+        within("the grant", waiting).await.unwrap().release().await.unwrap();
     }
     // Any client that knows the id of a permit can renew it: a forged message must not cause that either.
     let permit = server.cmd(&["DSEM.ACQUIRE", "k", "h", "LIMIT", "1", "EX", "600"]).text();
@@ -95,6 +95,6 @@ async fn a_forged_message_grants_nothing() {
     forge(&server, "DSEM", &permit, &waiting).await;
     assert_eq!(server.calls("DSEM.RENEW"), 0);
     server.cmd(&["DSEM.RELEASE", "k", &permit]).int();
-    let _ = within("the grant", waiting).await.unwrap().release().await.unwrap();
+    within("the grant", waiting).await.unwrap().release().await.unwrap();
     server.left_over_check();
 }

@@ -151,7 +151,7 @@ async fn replicas_tell_the_slots_of_the_last_primary() {
     nodes.all()[replica].cmd(&["CLUSTER", "FAILOVER", "TAKEOVER"]).ok();
     let next = &nodes.all()[replica];
     until("the takeover", || next.cmd(&["ROLE"]).items()[0].text() == "master").await;
-    let _ = within("the release", guard.release()).await.unwrap();
+    within("the release", guard.release()).await.unwrap();
     drop(within("the waiter", waiting).await.unwrap());
     next.left_over_check();
 }
@@ -164,12 +164,7 @@ async fn the_address_that_was_named_leads_to_a_new_cluster() {
     let url = format!("redis-cluster://127.0.0.1:{}", proxy.port());
     let client = quick().retry_for(Duration::from_secs(20)).connect(&url).await.unwrap();
     let work = async |key: String| {
-        let _ = within("the acquire", client.lock(&key).acquire())
-            .await
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
+        within("the acquire", client.lock(&key).acquire()).await.unwrap().release().await.unwrap();
     };
     // The node announces another address, and the client learns only that one.
     let guard = client.lock("k").acquire().await.unwrap();
@@ -180,8 +175,8 @@ async fn the_address_that_was_named_leads_to_a_new_cluster() {
     proxy.refuse();
     proxy.cut(dlock_testing::Cut::Reset);
     slots_are_asked_for(&old.all()[0]).await;
-    let _ = guard.release().await.unwrap();
-    let _ = within("the waiter", waiting).await.unwrap();
+    guard.release().await.unwrap();
+    within("the waiter", waiting).await.unwrap();
     old.node(0).kill9();
     proxy.redirect(&new.all()[0]);
     proxy.accept();

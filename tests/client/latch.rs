@@ -75,7 +75,7 @@ async fn a_wait_for_a_latch_blocks_no_other_call<P: Place>() {
     let waiter = waiting(&latch);
     until("the waiter", || waiters(&server) == 1).await;
     let guard = within("an acquire", client.lock("l").acquire()).await.unwrap();
-    let _ = within("a release", guard.release()).await.unwrap();
+    within("a release", guard.release()).await.unwrap();
     let other = server.client().await;
     other.latch("k").count_down(1).await.unwrap();
     within("the waiter", waiter).await.unwrap().unwrap();

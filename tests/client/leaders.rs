@@ -163,7 +163,7 @@ async fn a_leader_says_no_before_the_next_one_leads() {
                 let between = check_order(&name, former, latter);
                 println!("{name}: {between:?} between the leaders");
                 proxy.heal();
-                let _ = within("its end", next.resign()).await.unwrap();
+                within("its end", next.resign()).await.unwrap();
             }));
         }
     }
@@ -198,7 +198,7 @@ async fn a_killed_connection_costs_no_leadership() {
     tokio::time::sleep(BIND).await;
     for (leadership, client, name) in leaders {
         assert_eq!(leadership.lost_now(), None, "{name}");
-        let _ = leadership.resign().await.unwrap();
+        leadership.resign().await.unwrap();
         client.close().await.unwrap();
     }
     server.left_over_check();
@@ -294,7 +294,7 @@ async fn a_process_that_ends_or_stops_is_followed_by_one_leader() {
         tokio::time::sleep(Duration::from_millis(300)).await;
         let between = check_order(signal, process.sampler.take().unwrap(), latter);
         println!("{signal}: {between:?} between the leaders");
-        let _ = next.resign().await.unwrap();
+        next.resign().await.unwrap();
         process.child.kill();
     }
     client.close().await.unwrap();
@@ -340,7 +340,7 @@ async fn how_long_there_is_no_leader() {
             let (leadership, sampler, since) = within("the next leader", next).await.unwrap();
             times.push(since - start);
             sampler.end();
-            let _ = leadership.resign().await.unwrap();
+            leadership.resign().await.unwrap();
         }
         times.sort_unstable();
         let (p50, p99) = (times[ELECTIONS / 2], times[ELECTIONS * 99 / 100]);

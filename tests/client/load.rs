@@ -47,7 +47,7 @@ async fn wait_in_order(tasks: usize, locks: usize, server: &Server) {
             tokio::spawn(async move {
                 let guard = lock.acquire().await.unwrap();
                 grants[n % locks].lock().unwrap().push(n);
-                let _ = guard.release().await.unwrap();
+                guard.release().await.unwrap();
             })
         })
         .collect();

@@ -8,11 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dlock_client::{ErrorKind, Lost, Released};
+use dlock_client::{Error, ErrorKind, Lost};
 use dlock_testing::{Dice, Reply as _, SOON, args};
 
 use crate::places::Place;
-use crate::support::{Variant, start, start_on, until, within};
+use crate::support::{Variant, loss_of, start, start_on, until, within};
 
 on_both! {
     a_lock_is_taken_and_given_back,
@@ -52,14 +52,14 @@ async fn a_lock_is_taken_and_given_back<P: Place>() {
         let token = guard.token();
         lock.check(token).await.unwrap();
         let hold = guard.hold();
-        assert_eq!(guard.release().await.unwrap(), Released::Remaining(0));
+        guard.release().await.unwrap();
         assert!(variant.is_free(&server, "k"));
         assert_eq!(lock.check(token).await.unwrap_err().kind(), ErrorKind::Stale);
         assert_eq!(hold.token(), token);
 
         let guard = variant.lock(&other, "k").acquire().await.unwrap();
         assert!(guard.token() > token);
-        let _ = guard.release().await.unwrap();
+        guard.release().await.unwrap();
         server.left_over_check();
     }
 }
@@ -76,11 +76,11 @@ async fn waiters_are_served_in_order<P: Place>() {
             tasks.push(tokio::spawn(async move {
                 let guard = lock.acquire().await.unwrap();
                 order.lock().unwrap().push((n, guard.token()));
-                let _ = guard.release().await.unwrap();
+                guard.release().await.unwrap();
             }));
             until("the place in the queue", || variant.waiters(&server, "k") == n + 1).await;
         }
-        let _ = guard.release().await.unwrap();
+        guard.release().await.unwrap();
         for task in tasks {
             within("a waiter", task).await.unwrap();
         }
@@ -112,9 +112,9 @@ async fn a_wait_with_a_limit_ends_by_it<P: Place>() {
             async move { lock.acquire_timeout(Duration::from_secs(20)).await }
         });
         until("the place in the queue", || variant.waiters(&server, "k") == 1).await;
-        let _ = guard.release().await.unwrap();
+        guard.release().await.unwrap();
         let guard = within("the waiter", waiting).await.unwrap().unwrap().unwrap();
-        assert_eq!(guard.release().await.unwrap(), Released::Remaining(0));
+        guard.release().await.unwrap();
         // Beyond the range of any clock.
         drop(lock.acquire_timeout(Duration::MAX).await.unwrap().unwrap());
         server.left_over_check();
@@ -136,7 +136,7 @@ async fn a_cancelled_wait_leaves_no_place<P: Place>() {
         until("the second place", || variant.waiters(&server, "k") == 2).await;
         first.abort();
         until("the first place to go", || variant.waiters(&server, "k") == 1).await;
-        let _ = guard.release().await.unwrap();
+        guard.release().await.unwrap();
         let guard = within("the second waiter", second).await.unwrap().unwrap();
         drop(guard);
         server.left_over_check();
@@ -162,7 +162,7 @@ async fn a_cancel_at_any_moment_leaves_nothing<P: Place>() {
                 let release = async {
                     if let Some(guard) = holder {
                         tokio::time::sleep(limit).await;
-                        let _ = guard.release().await.unwrap();
+                        guard.release().await.unwrap();
                     }
                 };
                 let (taken, ()) = tokio::join!(cancelled, release);
@@ -194,7 +194,7 @@ async fn a_named_owner_that_gives_up_and_asks_again_is_served<P: Place>() {
                 async move { named.acquire().await }
             });
             tokio::time::sleep(Duration::from_micros(dice.below(2_000))).await;
-            let _ = holder.release().await.unwrap();
+            holder.release().await.unwrap();
             let limit = SOON;
             let guard = tokio::time::timeout(limit, again).await;
             let guard =
@@ -204,7 +204,7 @@ async fn a_named_owner_that_gives_up_and_asks_again_is_served<P: Place>() {
             tokio::time::sleep(Duration::from_millis(2)).await;
             assert!(busy.try_acquire().await.unwrap().is_none(), "{variant:?} {n}: held twice");
             assert_eq!(variant.holds(&server, "k"), 1);
-            assert_eq!(guard.release().await.unwrap(), Released::Remaining(0), "{variant:?} {n}");
+            guard.release().await.unwrap();
         }
         server.left_over_check();
     }
@@ -246,12 +246,12 @@ async fn with_works_under_the_lock_and_is_cancelled_when_it_is_lost<P: Place>() 
         let lock = variant.lock(&client, "k");
         let done = lock.with(async |hold| {
             assert_eq!(variant.holds(&server, "k"), 1);
-            hold.token()
+            Ok::<_, Error>(hold.token())
         });
         assert!(done.await.unwrap() > 0);
         assert!(variant.is_free(&server, "k"), "with returns when it is released");
-        let failed: Result<(), &str> = lock.with(async |_| Err("no")).await.unwrap();
-        assert_eq!(failed, Err("no"));
+        let failed = lock.with(async |_| Err::<(), Box<dyn std::error::Error>>("no".into())).await;
+        assert_eq!(failed.unwrap_err().to_string(), "no");
 
         struct Cancelled(Arc<AtomicBool>);
         impl Drop for Cancelled {
@@ -263,7 +263,7 @@ async fn with_works_under_the_lock_and_is_cancelled_when_it_is_lost<P: Place>() 
         let work = lock.with(async |_| {
             let _sign = Cancelled(cancelled.clone());
             assert_eq!(server.cmd(&[&variant.command("BREAK"), "k"]).int(), 1);
-            std::future::pending::<()>().await;
+            std::future::pending::<Result<(), Error>>().await
         });
         let error = within("the work that lost its lock", work).await.unwrap_err();
         let lost = ErrorKind::Lost { reason: Lost::Broken, finished: false };
@@ -283,9 +283,9 @@ async fn an_owner_by_name_re_enters<P: Place>() {
         assert_eq!((first.token(), variant.holds(&server, "k")), (second.token(), 2));
         let refused = lock.clone().no_reentry().try_acquire().await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Reentry);
-        assert_eq!(first.release().await.unwrap(), Released::Remaining(1));
+        first.release().await.unwrap();
         assert_eq!(second.lost_now(), None);
-        assert_eq!(second.release().await.unwrap(), Released::Remaining(0));
+        second.release().await.unwrap();
         server.left_over_check();
     }
 }
@@ -303,15 +303,15 @@ async fn a_named_owner_re_enters_an_announced_grant<P: Place>() {
             async move { lock.acquire().await.unwrap() }
         });
         until("the place", || variant.waiters(&server, "k") == 1).await;
-        let _ = holder.release().await.unwrap();
+        holder.release().await.unwrap();
         let first = within("the waiter", waiting).await.unwrap();
         let refused = lock.clone().no_reentry().try_acquire().await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Reentry, "{variant:?}");
         let second = within("the re-entry", lock.acquire()).await.unwrap();
         assert_eq!(variant.holds(&server, "k"), 2, "{variant:?}");
-        assert_eq!(second.release().await.unwrap(), Released::Remaining(1), "{variant:?}");
+        second.release().await.unwrap();
         assert!(busy.try_acquire().await.unwrap().is_none());
-        assert_eq!(first.release().await.unwrap(), Released::Remaining(0), "{variant:?}");
+        first.release().await.unwrap();
         server.left_over_check();
     }
 }
@@ -323,14 +323,13 @@ async fn an_inner_guard_that_expired_gives_back_its_own_count_only<P: Place>() {
         for by_hand in [true, false] {
             let lock = variant.lock(&client, "k").owner("me");
             let outer = lock.acquire().await.unwrap();
-            let inner = lock.clone().lease(Duration::from_millis(700)).acquire().await.unwrap();
+            let inner =
+                lock.clone().fixed_lease(Duration::from_millis(700)).acquire().await.unwrap();
             assert_eq!(within("lost()", inner.lost()).await, Lost::Expired);
             assert_eq!(variant.holds(&server, "k"), 2);
             if by_hand {
                 // A loss that was told stays one.
-                let released = inner.release().await.unwrap();
-                let gone = matches!(released, Released::Gone { reason: Lost::Expired, .. });
-                assert!(gone, "{variant:?}: {released}");
+                assert_eq!(loss_of(inner.release().await), Lost::Expired, "{variant:?}");
             } else {
                 drop(inner);
             }
@@ -338,7 +337,7 @@ async fn an_inner_guard_that_expired_gives_back_its_own_count_only<P: Place>() {
             tokio::time::sleep(Duration::from_millis(20)).await;
             assert_eq!(variant.holds(&server, "k"), 1, "{variant:?}");
             assert_eq!(outer.lost_now(), None);
-            assert_eq!(outer.release().await.unwrap(), Released::Remaining(0));
+            outer.release().await.unwrap();
         }
         server.left_over_check();
     }
@@ -354,12 +353,12 @@ async fn the_release_of_a_lost_hold_says_so<P: Place>() {
         assert_eq!(guard.lost_now(), Some(Lost::Broken));
         assert_eq!(guard.valid_for(), Duration::ZERO);
         assert!(guard.renew(Duration::from_secs(1)).await.is_err());
-        assert!(matches!(guard.release().await.unwrap(), Released::Gone { .. }));
+        loss_of(guard.release().await);
         // The server knows before the client does.
         let guard = lock.acquire().await.unwrap();
         let owner = guard.owner().to_vec();
         server.cmd(&args![variant.command("RELEASE"), "k", owner]).ok();
-        assert!(matches!(guard.release().await.unwrap(), Released::Gone { .. }));
+        loss_of(guard.release().await);
         server.left_over_check();
     }
 }
@@ -378,10 +377,10 @@ async fn a_cycle_is_refused_and_a_place_is_taken_over<P: Place>() {
         let error = within("the cycle", lock("k1", "b").acquire()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Deadlock);
         assert!(error.text().contains("k1"), "{error}");
-        let _ = b.release().await.unwrap();
+        b.release().await.unwrap();
         let c = within("the waiter", waiting).await.unwrap().unwrap();
-        let _ = a.release().await.unwrap();
-        let _ = c.release().await.unwrap();
+        a.release().await.unwrap();
+        c.release().await.unwrap();
         server.left_over_check();
     }
 }

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use dlock_client::{Client, ErrorKind, Lost, Released, blocking};
+use dlock_client::{Client, Error, ErrorKind, Lost, blocking};
 use dlock_quorum::QuorumLock;
 use dlock_testing::{Reply as _, Server};
 
-use crate::support::{number, start, until, within};
+use crate::support::{loss_of, number, start, until, within};
 
 /// Longer than several renewals of a short lease.
 const MAX: Duration = Duration::from_secs(5);
@@ -35,17 +35,19 @@ async fn a_holder_that_hangs_loses_the_lock_after_max_hold() {
     assert_eq!(within("lost()", hung.lost()).await, Lost::MaxHold);
     let error = hung.renew(LEASE).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost { reason: Lost::MaxHold, finished: false });
-    assert!(matches!(hung.release().await.unwrap(), Released::Gone { .. }));
-    let _ = next.release().await.unwrap();
+    loss_of(hung.release().await);
+    next.release().await.unwrap();
 
     // Work is cancelled; without the option it goes on.
-    let done = within("the work", lock.with(async |_| std::future::pending::<()>().await)).await;
+    let done =
+        within("the work", lock.with(async |_| std::future::pending::<Result<(), Error>>().await))
+            .await;
     let lost = ErrorKind::Lost { reason: Lost::MaxHold, finished: false };
     assert_eq!(done.unwrap_err().kind(), lost);
     let guard = client.lock("k").acquire().await.unwrap();
     let held = || number(&server.cmd(&["DLOCK.INFO", "k"]), "held-ms");
     until("a longer hold", || held() > LONGER_MS).await;
-    assert_eq!(guard.release().await.unwrap(), Released::Remaining(0));
+    guard.release().await.unwrap();
     server.left_over_check();
 }
 
@@ -64,7 +66,7 @@ async fn the_lease_is_no_longer_than_max_hold() {
     assert_eq!(within("lost()", guard.lost()).await, Lost::MaxHold);
 
     // With a lease of its own nothing renews the hold, and the option has no effect.
-    let own = client.lock("own").lease(second * 60).max_hold(second).acquire().await.unwrap();
+    let own = client.lock("own").fixed_lease(second * 60).max_hold(second).acquire().await.unwrap();
     assert!(own.valid_for() > second * 30);
     for wrong in [Duration::ZERO, Duration::from_hours(365 * 24 + 1)] {
         let error = client.lock("k").max_hold(wrong).acquire().await.unwrap_err();
@@ -92,7 +94,7 @@ async fn another_guard_of_the_owner_keeps_the_lock() {
     drop(limited);
     until("its hold to be released", || number(&server.cmd(&["DLOCK.INFO", "k"]), "holds") == 1)
         .await;
-    assert_eq!(unlimited.release().await.unwrap(), Released::Remaining(0));
+    unlimited.release().await.unwrap();
     server.left_over_check();
 }
 
@@ -125,7 +127,7 @@ async fn every_handle_has_max_hold() {
     // One that is released before is not lost later.
     let early = QuorumLock::new([client.clone()], "q").max_hold(MAX).acquire().await.unwrap();
     let hold = early.hold();
-    let _ = early.release().await.unwrap();
+    early.release().await.unwrap();
     assert_eq!(hold.lost_now(), None);
     drop((fair, read, permit, several, any, quorum, other));
     server.left_over_check();

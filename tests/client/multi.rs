@@ -5,11 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dlock_client::{Client, ErrorKind, Lost, MultiLock, Released};
+use dlock_client::{Client, Error, ErrorKind, Lost, MultiLock};
 use dlock_testing::{Dice, Proxy, Reply as _, SOON, Server};
 
 use crate::places::Place;
-use crate::support::{number, start_on, until, within};
+use crate::support::{loss_of, number, start_on, until, within};
 
 on_both! {
     all_keys_or_none,
@@ -43,7 +43,7 @@ async fn all_keys_or_none<P: Place>() {
     let waited = client.multi_lock(["c", "b"]).acquire_timeout(Duration::from_millis(40)).await;
     assert!(waited.unwrap().is_none());
     until("its places to go", || is_free(&server, "c")).await;
-    assert_eq!(guard.release().await.unwrap(), Released::Remaining(0));
+    guard.release().await.unwrap();
 
     // Another owner holds one of them.
     let single = client.lock("b").acquire().await.unwrap();
@@ -52,7 +52,7 @@ async fn all_keys_or_none<P: Place>() {
         async move { both.acquire().await.unwrap() }
     });
     until("the place", || waiters(&server, "b") == 1).await;
-    let _ = single.release().await.unwrap();
+    single.release().await.unwrap();
     let guard = within("both", waiting).await.unwrap();
     server.cmd(&["DLOCK.BREAK", "a"]).ok();
     assert_eq!(within("lost()", guard.lost()).await, Lost::Broken);
@@ -66,7 +66,7 @@ async fn all_keys_or_none<P: Place>() {
 async fn several_are_renewed_together_or_lost<P: Place>() {
     let (server, client) = start_on::<P>().await;
     let lease = Duration::from_secs(5);
-    let both = client.multi_lock(["a", "b"]).lease(lease);
+    let both = client.multi_lock(["a", "b"]).fixed_lease(lease);
     let guard = both.try_acquire().await.unwrap().unwrap();
     guard.renew(Duration::from_mins(1)).await.unwrap();
     assert!(guard.valid_for() > Duration::from_secs(40));
@@ -75,13 +75,14 @@ async fn several_are_renewed_together_or_lost<P: Place>() {
     }
     assert_eq!(guard.renew(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::Invalid);
     // One of them is lost, and the client does not know it: then all are.
-    let silent = client.multi_lock(["c", "d"]).lease(lease).owner("me").acquire().await.unwrap();
+    let silent =
+        client.multi_lock(["c", "d"]).fixed_lease(lease).owner("me").acquire().await.unwrap();
     assert_eq!(server.cmd(&["DLOCK.RELEASE", "c", "me"]).int(), 0);
     let refused = silent.renew(Duration::from_mins(1)).await.unwrap_err();
     assert_eq!((refused.kind(), refused.key()), (ErrorKind::NotHeld, Some(&b"c"[..])));
     assert_eq!(silent.lost_now(), Some(Lost::Refused));
     drop(silent);
-    assert_eq!(guard.release().await.unwrap(), Released::Remaining(0));
+    guard.release().await.unwrap();
     until("the other one to be given back", || is_free(&server, "d")).await;
     server.left_over_check();
 }
@@ -105,7 +106,7 @@ async fn a_cancelled_wait_for_several_leaves_nothing<P: Place>() {
         let release = async {
             if let Some(guard) = holder {
                 tokio::time::sleep(limit).await;
-                let _ = guard.release().await.unwrap();
+                guard.release().await.unwrap();
             }
         };
         tokio::join!(cancelled, release);
@@ -119,14 +120,14 @@ async fn a_long_wait_does_not_eat_the_lease<P: Place>() {
     let lease = Duration::from_secs(3);
     let holder = client.lock("a").acquire().await.unwrap();
     let wait = |lock: MultiLock| tokio::spawn(async move { lock.acquire().await.unwrap() });
-    let multi = wait(client.multi_lock(["a", "b"]).lease(lease));
+    let multi = wait(client.multi_lock(["a", "b"]).fixed_lease(lease));
     until("the place", || waiters(&server, "a") == 1).await;
     tokio::time::sleep(lease * 6 / 5).await;
-    let _ = holder.release().await.unwrap();
+    holder.release().await.unwrap();
     let guard = within("both", multi).await.unwrap();
     assert_eq!(guard.lost_now(), None);
     assert!(guard.valid_for() > lease / 10, "{:?}", guard.valid_for());
-    let _ = guard.release().await.unwrap();
+    guard.release().await.unwrap();
     server.left_over_check();
 }
 
@@ -169,11 +170,11 @@ async fn any_one_of_several<P: Place>() {
     until("the waiter", || server.blocked_clients() == 1).await;
     let second = guards.remove(1);
     let freed = second.key().to_vec();
-    let _ = second.release().await.unwrap();
+    second.release().await.unwrap();
     let guard = within("the waiter", waiting).await.unwrap();
     assert_eq!(guard.key(), freed);
     drop(guards.pop());
-    assert_eq!(within("the work", any.with(async |_| 1)).await.unwrap(), 1);
+    assert_eq!(within("the work", any.with(async |_| Ok::<_, Error>(1))).await.unwrap(), 1);
     drop((guard, guards));
     server.left_over_check();
 }
@@ -204,8 +205,9 @@ async fn a_guard_of_a_named_owner_gives_back_its_own<P: Place>() {
         if drops {
             drop(before);
         } else {
-            let gone = Released::Gone { reason: Lost::Broken, keys: vec![b"a".to_vec()] };
-            assert_eq!(before.release().await.unwrap(), gone);
+            let released = before.release().await;
+            assert!(released.as_ref().is_err_and(|error| error.keys().eq([b"a"])), "{released:?}");
+            assert_eq!(loss_of(released), Lost::Broken);
         }
         until("its part of b to be given back", || holds("b") == 1).await;
         assert_eq!(holds("a"), 1);
@@ -213,7 +215,7 @@ async fn a_guard_of_a_named_owner_gives_back_its_own<P: Place>() {
         for (key, token) in ["a", "b"].into_iter().zip(after.tokens()) {
             assert_eq!(server.cmd(&["DLOCK.CHECK", key, &token.to_string()]).int(), 1);
         }
-        assert_eq!(after.release().await.unwrap(), Released::Remaining(0));
+        after.release().await.unwrap();
         server.left_over_check();
     }
 }
@@ -232,7 +234,7 @@ async fn a_guard_of_a_named_owner_renews_its_own() {
     for key in ["a", "b"] {
         server.cmd(&["DLOCK.BREAK", key]).int();
     }
-    let after = both.clone().lease(lease * 100).try_acquire().await.unwrap().unwrap();
+    let after = both.clone().fixed_lease(lease * 100).try_acquire().await.unwrap().unwrap();
     assert_eq!(within("lost()", before.lost()).await, Lost::Refused);
     for key in ["a", "b"] {
         let left = number(&server.cmd(&["DLOCK.INFO", key]), "ttl-ms");
@@ -240,7 +242,7 @@ async fn a_guard_of_a_named_owner_renews_its_own() {
         assert!(after.valid_for() <= left, "{:?} believed, {left:?} left", after.valid_for());
     }
     drop(before);
-    assert_eq!(after.release().await.unwrap(), Released::Remaining(0));
+    after.release().await.unwrap();
     proxy.heal();
     server.left_over_check();
 }

@@ -43,7 +43,7 @@ async fn errors_name_the_key_and_the_server() {
     let lost = lock.with(async |hold| {
         server.cmd(&["DLOCK.BREAK", "k"]).ok();
         hold.lost().await;
-        std::future::pending::<()>().await;
+        std::future::pending::<Result<(), Error>>().await
     });
     names(&within("the work", lost).await.unwrap_err(), Some("k"), None);
     let quorum = QuorumLock::new([client.clone()], "text");
@@ -98,7 +98,7 @@ async fn missing_rights_are_reported_at_connect() {
         client.close().await.unwrap();
     }
     let client = connect_as(&server, &format!("{hears} {works} +dlock.release")).await.unwrap();
-    let _ = client.lock("app:k").acquire().await.unwrap().release().await.unwrap();
+    client.lock("app:k").acquire().await.unwrap().release().await.unwrap();
     server.left_over_check();
 }
 
@@ -110,6 +110,6 @@ async fn a_missing_module_is_reported_with_what_to_do() {
     assert!(error.text().contains("loadmodule"), "{error}");
     names(&error, None, Some(&format!("127.0.0.1:{}", plain.port())));
     let (server, client) = start().await;
-    let _ = client.lock("k").acquire().await.unwrap().release().await.unwrap();
+    client.lock("k").acquire().await.unwrap().release().await.unwrap();
     server.left_over_check();
 }

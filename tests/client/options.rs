@@ -1,29 +1,34 @@
 //! Options of a lock.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use dlock_client::{Client, ErrorKind, Lost, Wait};
+use dlock_client::{Client, Error, ErrorKind, Lost, Wait};
+use dlock_quorum::QuorumLock;
 use dlock_testing::{Fault, Proxy, Reply as _, SOON, Server, args};
 
 use crate::places::Place;
 use crate::support::{Variant, for_each_variant, number, quick, start_on, until, within};
 
 on_both! {
-    a_lease_of_its_own_is_not_renewed,
+    a_fixed_lease_is_not_renewed,
+    a_timeout_ends_the_wait_and_not_the_work,
     dedicated_connections_have_a_limit,
 }
 
-async fn a_lease_of_its_own_is_not_renewed<P: Place>() {
+async fn a_fixed_lease_is_not_renewed<P: Place>() {
     let (server, client) = start_on::<P>().await;
     for variant in Variant::ALL {
         let lease = Duration::from_millis(1_500);
-        let guard = variant.lock(&client, "k").lease(lease).acquire().await.unwrap();
+        let guard = variant.lock(&client, "k").fixed_lease(lease).acquire().await.unwrap();
         assert_eq!(number(&variant.info(&server, "k"), "lease-ms"), 1_500);
         assert!(guard.valid_for() < lease);
         assert_eq!(within("lost()", guard.lost()).await, Lost::Expired);
         until("the lock to be free", || variant.is_free(&server, "k")).await;
         // A manual renewal extends it, and shortens nothing.
-        let guard = variant.lock(&client, "k").lease(lease).acquire().await.unwrap();
+        let guard = variant.lock(&client, "k").fixed_lease(lease).acquire().await.unwrap();
         guard.renew(Duration::from_secs(4)).await.unwrap();
         assert!(guard.valid_for() > lease);
         assert!(number(&variant.info(&server, "k"), "ttl-ms") > 1_500);
@@ -31,6 +36,80 @@ async fn a_lease_of_its_own_is_not_renewed<P: Place>() {
         assert!(guard.valid_for() > lease);
         assert_eq!(within("lost()", guard.lost()).await, Lost::Expired);
         drop(guard);
+        server.left_over_check();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_is_renewed_unless_it_is_fixed() {
+    /// Long enough that a machine that stalls for a second does not end it.
+    const LEASE: Duration = Duration::from_secs(2);
+    let (server, client) = start_on::<Server>().await;
+    macro_rules! holds {
+        ($key:literal, $option:ident) => {{
+            let lock = client.lock($key).fixed_lease(LEASE).$option(LEASE);
+            let permit = client.semaphore(concat!($key, ":s")).limit(1).$option(LEASE);
+            let several = client.multi_lock([concat!($key, ":m")]).$option(LEASE);
+            let any = client.any_lock([concat!($key, ":a")]).$option(LEASE);
+            let quorum = QuorumLock::new([client.clone()], concat!($key, ":q")).$option(LEASE);
+            let all = async {
+                tokio::try_join!(
+                    lock.acquire(),
+                    permit.acquire(),
+                    several.acquire(),
+                    any.acquire(),
+                    quorum.acquire()
+                )
+            };
+            within("all", all).await.unwrap()
+        }};
+    }
+    macro_rules! lost {
+        ($holds:expr) => {{
+            let (a, b, c, d, e) = $holds;
+            [a.lost_now(), b.lost_now(), c.lost_now(), d.lost_now(), e.lost_now()]
+        }};
+    }
+    let renewed = holds!("renewed", lease);
+    let fixed = holds!("fixed", fixed_lease);
+    assert_eq!(number(&server.cmd(&["DLOCK.INFO", "renewed"]), "lease-ms"), 2_000);
+    tokio::time::sleep(LEASE * 5 / 2).await;
+    assert_eq!(lost!(&renewed), [None; 5]);
+    assert_eq!(lost!(&fixed), [Some(Lost::Expired); 5]);
+    drop((renewed, fixed));
+    server.left_over_check();
+}
+
+async fn a_timeout_ends_the_wait_and_not_the_work<P: Place>() {
+    let limit = Duration::from_millis(700);
+    let (server, client) = start_on::<P>().await;
+    for variant in Variant::ALL {
+        let lock = variant.lock(&client, "k");
+        let soon = lock.clone().timeout(limit);
+        let guard = soon.acquire().await.unwrap();
+        for works in [false, true] {
+            let start = Instant::now();
+            let refused = if works {
+                let work = soon.with(async |_| -> Result<(), Error> { panic!("not granted") });
+                within("with", work).await
+            } else {
+                within("acquire", soon.acquire()).await.map(drop)
+            };
+            let error = refused.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotAcquired, "{variant:?}: {error}");
+            assert_eq!(error.key(), Some(&b"k"[..]));
+            assert!(start.elapsed() >= limit, "{:?}", start.elapsed());
+            until("its place to go", || variant.waiters(&server, "k") == 0).await;
+        }
+        // The other ways to acquire have limits of their own.
+        assert!(soon.try_acquire().await.unwrap().is_none());
+        assert!(soon.acquire_timeout(Duration::from_millis(80)).await.unwrap().is_none());
+        guard.release().await.unwrap();
+        let work = soon.with(async |hold| {
+            tokio::time::sleep(limit * 3 / 2).await;
+            Ok::<_, Error>(hold.lost_now())
+        });
+        assert_eq!(within("the work", work).await.unwrap(), None, "{variant:?}");
         server.left_over_check();
     }
 }
@@ -48,8 +127,10 @@ async fn invalid_requests_are_not_sent() {
         ("an empty owner", lock.clone().owner("")),
         ("a long owner", lock.clone().owner([b'x'; 257])),
         ("a long label", lock.clone().label([b'x'; 257])),
-        ("no lease", lock.clone().lease(Duration::ZERO)),
-        ("a long lease", lock.clone().lease(year)),
+        ("no lease", lock.clone().fixed_lease(Duration::ZERO)),
+        ("a long lease", lock.clone().fixed_lease(year)),
+        ("a lease too short to renew", lock.clone().lease(Duration::from_millis(29))),
+        ("a long renewed lease", lock.clone().lease(year)),
         ("a long tie", lock.clone().bind(year)),
         ("no replicas", lock.clone().replicas(0, SOON)),
         ("replicas without a timeout", lock.clone().replicas(1, Duration::MAX)),
@@ -94,17 +175,10 @@ async fn times_out_of_range_are_refused_and_long_ones_work() {
     let guard = client.lock("k").acquire_timeout(Duration::MAX).await.unwrap().unwrap();
     let held = || number(&server.cmd(&["DLOCK.INFO", "k"]), "held-ms");
     until("it to be renewed", || held() > 4_000).await;
-    let _ = guard.release().await.unwrap();
+    guard.release().await.unwrap();
     for wait in [Wait::Queue, Wait::Blocking] {
         let semaphore = client.semaphore("s").limit(1).wait(wait);
-        let _ = semaphore
-            .acquire_timeout(Duration::MAX)
-            .await
-            .unwrap()
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
+        semaphore.acquire_timeout(Duration::MAX).await.unwrap().unwrap().release().await.unwrap();
     }
     drop(client.multi_lock(["k"]).acquire_timeout(Duration::MAX).await.unwrap().unwrap());
     assert!(client.latch("l").wait_timeout(Duration::MAX).await.unwrap());
@@ -126,7 +200,7 @@ async fn a_repeat_has_the_request_id_of_the_first() {
             // For an owner with only one user, the token alone makes a release safe to repeat.
             let lock = variant.lock(&client, "k").owner("me");
             let guard = within("the acquire", lock.acquire()).await.unwrap();
-            let _ = within("the release", guard.release()).await.unwrap();
+            within("the release", guard.release()).await.unwrap();
             assert_eq!(lost.fired(), 1);
             let ids: Vec<_> = proxy
                 .seen()
@@ -191,7 +265,7 @@ async fn a_grant_counts_when_the_replicas_have_it() {
         let lock = variant.lock(&client, "k");
         let guard = within("the acquire", lock.clone().replicas(1, SOON).acquire()).await.unwrap();
         assert_eq!(variant.holds(&replica, "k"), 1, "{variant:?}");
-        let _ = guard.release().await.unwrap();
+        guard.release().await.unwrap();
         let too_many = lock.clone().replicas(2, Duration::from_millis(1_500));
         for error in [
             within("the acquire", too_many.acquire_timeout(Duration::from_secs(2)))
@@ -210,11 +284,11 @@ async fn a_grant_counts_when_the_replicas_have_it() {
             async move { lock.acquire().await.unwrap() }
         });
         until("the place", || variant.waiters(&server, "k") == 1).await;
-        let _ = holder.release().await.unwrap();
+        holder.release().await.unwrap();
         let guard = within("the waiter", waiting).await.unwrap();
         let owner = variant.info(&replica, "k").field("owner").bytes();
         assert_eq!(owner, guard.owner(), "{variant:?}");
-        let _ = guard.release().await.unwrap();
+        guard.release().await.unwrap();
         server.left_over_check();
     }
 }
@@ -243,10 +317,10 @@ async fn dedicated_connections_have_a_limit<P: Place>() {
     assert!(lock.try_acquire().await.unwrap().is_none());
     let queued = lock.clone().wait(Wait::Queue).acquire_timeout(Duration::from_millis(20)).await;
     assert!(queued.unwrap().is_none());
-    let _ = guard.release().await.unwrap();
+    guard.release().await.unwrap();
     for task in waiting.into_iter().chain([fourth]) {
-        let _ = within("a waiter", task).await.unwrap();
+        within("a waiter", task).await.unwrap();
     }
-    let _ = within("a later one", lock.acquire()).await.unwrap().release().await.unwrap();
+    within("a later one", lock.acquire()).await.unwrap().release().await.unwrap();
     server.left_over_check();
 }

@@ -78,7 +78,7 @@ async fn a_grant_that_no_replica_has_does_not_count() {
         });
         until("the place", || variant.waiters(&server, "k") == 1).await;
         replica.freeze();
-        let _ = within("the release", holder.release()).await.unwrap();
+        within("the release", holder.release()).await.unwrap();
         let error = within("the waiter", waiting).await.unwrap().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Replicas { .. }), "{variant:?}: {error}");
         replica.thaw();
@@ -112,7 +112,7 @@ async fn a_renewal_that_no_replica_has_does_not_count() {
     drop((guard, other));
     // And a renewal by hand.
     until_confirmed(&server, 1).await;
-    let lock = client.lock("k").lease(Duration::from_secs(20));
+    let lock = client.lock("k").fixed_lease(Duration::from_secs(20));
     let guard = within("the acquire", lock.acquire()).await.unwrap();
     within("the renewal", guard.renew(Duration::from_secs(30))).await.unwrap();
     assert!(guard.valid_for() > Duration::from_secs(25));
@@ -121,7 +121,7 @@ async fn a_renewal_that_no_replica_has_does_not_count() {
     assert!(matches!(error.kind(), ErrorKind::Replicas { .. }), "{error}");
     assert!(guard.valid_for() <= Duration::from_secs(30));
     replica.thaw();
-    let _ = within("the release", guard.release()).await.unwrap();
+    within("the release", guard.release()).await.unwrap();
 }
 
 /// The links of a primary to its replicas go silent, without an end. One is promoted and gets the other one. The old
@@ -142,7 +142,7 @@ async fn a_holder_at_a_primary_that_was_cut_off_stops_before_the_next_begins() {
     let (granted, next) = waiting.await.unwrap();
     assert_eq!(cut.primary.info("replication")["role"], "master", "it was cut off, not told");
     assert!(ended < granted, "both believed for {:?}", ended - granted);
-    let _ = within("the release", next.release()).await.unwrap();
+    within("the release", next.release()).await.unwrap();
 }
 
 /// The same without the setting of the client: that is what it is for.

@@ -5,10 +5,10 @@ use std::{
         Arc,
         atomic::{AtomicI64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use dlock_client::{Client, ErrorKind, Lock, Lost, Released, Wait};
+use dlock_client::{Client, ErrorKind, Lock, Lost, Wait};
 use dlock_testing::Reply as _;
 
 use crate::places::Place;
@@ -18,6 +18,7 @@ on_both! {
     readers_share_and_a_writer_does_not,
     an_owner_goes_up_and_down,
     a_guard_goes_up_and_down,
+    a_guard_keeps_its_options_up_and_down,
     a_cancelled_writer_lets_the_readers_pass,
     a_break_loses_all_holds,
     writers_are_alone_under_load,
@@ -58,12 +59,12 @@ async fn readers_share_and_a_writer_does_not<P: Place>() {
         assert!(read.try_acquire().await.unwrap().is_none());
         let readers = [waiting(&read), waiting(&read)];
         until("the readers' places", || waiters(&server) == 3).await;
-        assert_eq!(one.release().await.unwrap(), Released::Remaining(0));
+        one.release().await.unwrap();
         drop(two);
         let writer = within("the writer", writer).await.unwrap();
         assert_eq!(waiters(&server), 2);
         read.check(writer.token()).await.unwrap();
-        let _ = writer.release().await.unwrap();
+        writer.release().await.unwrap();
         // They come together.
         let mut both = Vec::new();
         for reader in readers {
@@ -84,7 +85,7 @@ async fn an_owner_goes_up_and_down<P: Place>() {
         let reading = mine.acquire().await.unwrap();
         let writing = my_write.try_acquire().await.unwrap().expect("the only reader goes up");
         assert!(read.try_acquire().await.unwrap().is_none());
-        let _ = writing.release().await.unwrap();
+        writing.release().await.unwrap();
         let guest = read.try_acquire().await.unwrap().expect("the writer went down");
 
         // Two readers that upgrade would wait for each other.
@@ -97,7 +98,7 @@ async fn an_owner_goes_up_and_down<P: Place>() {
         let acquire = second.acquire_timeout(Duration::from_secs(5));
         let error = within("the second upgrade", acquire).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Deadlock);
-        let _ = guest.release().await.unwrap();
+        guest.release().await.unwrap();
         let writing = within("the upgrade", upgrade).await.unwrap();
         drop((writing, reading));
         until("the end", || is_free(&server)).await;
@@ -123,7 +124,7 @@ async fn a_guard_goes_up_and_down<P: Place>() {
         let error = within("the second upgrade", guest.upgrade()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Deadlock);
         let writing = within("the upgrade", upgrade).await.unwrap().unwrap();
-        assert_eq!(writing.release().await.unwrap(), Released::Remaining(0));
+        writing.release().await.unwrap();
 
         // A reader whose hold ended meanwhile is no writer: others may have written.
         let (reading, guest) = (read.acquire().await.unwrap(), read.acquire().await.unwrap());
@@ -131,7 +132,7 @@ async fn a_guard_goes_up_and_down<P: Place>() {
         let upgrade = tokio::spawn(reading.upgrade());
         until("the upgrader's place", || waiters(&server) == 1).await;
         assert_eq!(server.cmd(&[&b"DRW.RELEASE"[..], b"k", &owner, b"READ"]).int(), 0);
-        assert_eq!(guest.release().await.unwrap(), Released::Remaining(0));
+        guest.release().await.unwrap();
         let error = within("the upgrade", upgrade).await.unwrap().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Lost { .. }), "{error}");
 
@@ -142,6 +143,38 @@ async fn a_guard_goes_up_and_down<P: Place>() {
         until("the end", || is_free(&server)).await;
         server.left_over_check();
     }
+}
+
+async fn a_guard_keeps_its_options_up_and_down<P: Place>() {
+    let (lease, max_hold) = (Duration::from_secs(2), Duration::from_secs(8));
+    let (server, client) = start_on::<P>().await;
+    let lock = client.rw_lock("k");
+    let of_it = async || {
+        let [holder] = &lock.holders().await.unwrap()[..] else { panic!("one holder") };
+        (holder.label.clone(), holder.lease, holder.owner.clone())
+    };
+    let read = lock.read().label("of a test").lease(lease).max_hold(max_hold);
+    let reading = read.acquire().await.unwrap();
+    let start = Instant::now();
+    let before = of_it().await;
+    assert_eq!((before.0.as_slice(), before.1), (&b"of a test"[..], lease));
+    tokio::time::sleep(max_hold / 4).await;
+    let writing = reading.upgrade().await.unwrap();
+    assert_eq!(of_it().await, before);
+    tokio::time::sleep(max_hold / 4).await;
+    let reading = writing.downgrade().await.unwrap();
+    assert_eq!(of_it().await, before);
+    // The time of the first hold goes on.
+    assert_eq!(within("lost()", reading.lost()).await, Lost::MaxHold);
+    let held = start.elapsed();
+    assert!(held > lease * 3 && held < max_hold * 11 / 8, "{held:?}");
+    drop(reading);
+    // A lease that nothing renews stays one.
+    let reading = lock.read().fixed_lease(lease).acquire().await.unwrap();
+    let writing = reading.upgrade().await.unwrap();
+    assert_eq!(within("lost()", writing.lost()).await, Lost::Expired);
+    drop(writing);
+    server.left_over_check();
 }
 
 async fn a_cancelled_writer_lets_the_readers_pass<P: Place>() {
@@ -195,7 +228,7 @@ async fn writers_are_alone_under_load<P: Place>() {
                         assert!(before >= 0 && (step == 1 || before == 0), "{before} inside");
                         tokio::task::yield_now().await;
                         inside.fetch_sub(step, Ordering::SeqCst);
-                        let _ = guard.release().await.unwrap();
+                        guard.release().await.unwrap();
                     }
                 })
             })
@@ -215,14 +248,14 @@ async fn the_modes_of_one_owner_are_told_apart<P: Place>() {
         let holder = write.acquire().await.unwrap();
         let reading = waiting(&read.clone().owner("me"));
         until("the reader's place", || waiters(&server) == 1).await;
-        let _ = holder.release().await.unwrap();
+        holder.release().await.unwrap();
         let reading = within("the reader", reading).await.unwrap();
         // A guest keeps the same owner from writing.
         let guest = read.try_acquire().await.unwrap().unwrap();
         let upgrade = write.clone().owner("me");
         let upgrade = upgrade.acquire_timeout(Duration::from_millis(60)).await;
         assert!(upgrade.unwrap().is_none(), "{wait:?}");
-        assert_eq!(reading.release().await.unwrap(), Released::Remaining(0));
+        reading.release().await.unwrap();
         drop(guest);
         until("the end", || is_free(&server)).await;
         server.left_over_check();

@@ -17,8 +17,8 @@ async fn works(client: &Client, key: &str) {
         let lock = lock.clone();
         async move { lock.acquire().await.unwrap().release().await.unwrap() }
     });
-    let _ = guard.release().await.unwrap();
-    let _ = within("the waiter", waiting).await.unwrap();
+    guard.release().await.unwrap();
+    within("the waiter", waiting).await.unwrap();
 }
 
 #[track_caller]
@@ -239,7 +239,7 @@ async fn a_cluster_behind_tls() {
         for variant in Variant::ALL {
             let guard = within("the acquire", variant.lock(&client, &key).acquire()).await.unwrap();
             assert_eq!(variant.holds(node, &key), 1);
-            let _ = guard.release().await.unwrap();
+            guard.release().await.unwrap();
             until("the release", || variant.is_free(node, &key)).await;
         }
     }

@@ -109,7 +109,7 @@ async fn a_failover_that_was_ordered() {
     assert_eq!(guard.lost_now(), None);
     replica.forget_connection();
     assert_eq!(Variant::ALL[0].holds(&replica, "held"), 1);
-    let _ = within("a release", guard.release()).await.unwrap();
+    within("a release", guard.release()).await.unwrap();
     load.stop().await;
     replica.left_over_check();
 }
@@ -151,7 +151,7 @@ async fn a_primary_that_hangs() {
     load.goes_on().await;
     println!("all went on {:?} after the freeze", start.elapsed());
     assert_eq!(guard.lost_now(), None, "the replica had it");
-    let _ = within("a release", guard.release()).await.unwrap();
+    within("a release", guard.release()).await.unwrap();
     load.stop().await;
     primary.thaw();
     replica.forget_connection();
@@ -184,7 +184,7 @@ async fn a_hold_that_a_failover_lost_is_lost() {
     assert_eq!(how, Lost::Refused);
     assert!(killed.elapsed() < LONG - Duration::from_secs(5), "not by the end of the lease");
     let next = within("the waiter", waiting).await.unwrap();
-    let _ = next.release().await.unwrap();
+    next.release().await.unwrap();
     drop((guard, sentinels));
     replica.forget_connection();
     replica.left_over_check();

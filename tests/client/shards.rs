@@ -80,7 +80,7 @@ impl Waiting {
         let waiter = tokio::spawn(async move {
             let guard = lock.acquire().await.unwrap();
             let granted = Instant::now();
-            let _ = guard.release().await.unwrap();
+            guard.release().await.unwrap();
             granted
         });
         until("the place", || waiters() == 1).await;
@@ -90,7 +90,7 @@ impl Waiting {
     /// Hands the lock off to the waiter; returns the time.
     async fn hand_on(self, what: &str) {
         let start = Instant::now();
-        let _ = within("the release", self.guard.release()).await.unwrap();
+        within("the release", self.guard.release()).await.unwrap();
         let granted = within("the waiter", self.waiter).await.unwrap();
         println!("{what}: granted {:?} after the release", granted.duration_since(start));
     }
@@ -130,7 +130,7 @@ async fn no_waiter_misses_its_grant() {
     // leaves the node and comes back. The server skips such a place, so it blocks no lock.
     for (n, key) in keys.iter().enumerate() {
         let lock = Variant::ALL[n % 4].lock(&client, key);
-        let _ = within("the acquire", lock.acquire()).await.unwrap().release().await.unwrap();
+        within("the acquire", lock.acquire()).await.unwrap().release().await.unwrap();
     }
     client.close().await.unwrap();
     let held = |node: &Server| node.info_number("dlock", "held_locks") == 0;

@@ -27,26 +27,26 @@ fn left(server: &impl Place) -> Duration {
 async fn a_second_acquire_with_a_shorter_lease_does_not_shorten_the_hold<P: Place>() {
     let (server, client) = start_on::<P>().await;
     let lock = client.lock("k").owner("o");
-    let long = lock.clone().lease(LONG).acquire().await.unwrap();
-    let short = lock.lease(SHORT).bind(LONG).wait(Wait::Blocking).acquire().await.unwrap();
+    let long = lock.clone().fixed_lease(LONG).acquire().await.unwrap();
+    let short = lock.fixed_lease(SHORT).bind(LONG).wait(Wait::Blocking).acquire().await.unwrap();
     let (counted_on, left) = (long.valid_for(), left(&server));
     assert!(counted_on <= left, "{counted_on:?} of {left:?}");
     assert!(short.valid_for() <= SHORT);
     assert!(counted_on > SHORT, "{counted_on:?}");
-    let _ = short.release().await.unwrap();
-    let _ = long.release().await.unwrap();
+    short.release().await.unwrap();
+    long.release().await.unwrap();
     server.left_over_check();
 }
 
 async fn the_same_with_several_locks<P: Place>() {
     let (server, client) = start_on::<P>().await;
-    let long = client.lock("k").owner("o").lease(LONG).acquire().await.unwrap();
-    let both = client.multi_lock(["k", "l"]).owner("o").lease(SHORT).bind(LONG);
+    let long = client.lock("k").owner("o").fixed_lease(LONG).acquire().await.unwrap();
+    let both = client.multi_lock(["k", "l"]).owner("o").fixed_lease(SHORT).bind(LONG);
     let short = both.acquire().await.unwrap();
     let (counted_on, left) = (long.valid_for(), left(&server));
     assert!(counted_on <= left, "{counted_on:?} of {left:?}");
-    let _ = short.release().await.unwrap();
-    let _ = long.release().await.unwrap();
+    short.release().await.unwrap();
+    long.release().await.unwrap();
     server.left_over_check();
 }
 
@@ -57,10 +57,10 @@ async fn guards_that_share_a_bound_hold_end_with_its_connection() {
     let proxy = Proxy::to(&server);
     let client = quick().connect(&proxy.url()).await.unwrap();
     let lock = client.lock("k").owner("o").bind(REST);
-    let before = lock.clone().lease(LONG).acquire().await.unwrap();
+    let before = lock.clone().fixed_lease(LONG).acquire().await.unwrap();
     let between = lock.clone().acquire().await.unwrap();
-    let after = lock.lease(LONG).acquire().await.unwrap();
-    let _ = between.release().await.unwrap();
+    let after = lock.fixed_lease(LONG).acquire().await.unwrap();
+    between.release().await.unwrap();
     proxy.refuse();
     proxy.cut(Cut::Reset);
     until("the end of the hold", || left(&server).is_zero()).await;
@@ -80,7 +80,7 @@ async fn a_guard_without_a_binding_keeps_the_hold_of_one_with_it() {
         let proxy = Proxy::to(&server);
         let client = quick().connect(&proxy.url()).await.unwrap();
         let lock = client.lock("k").owner("o");
-        let (plain, bound) = (lock.clone().lease(LONG), lock.bind(REST));
+        let (plain, bound) = (lock.clone().fixed_lease(LONG), lock.bind(REST));
         let first = if binds_first { &bound } else { &plain };
         let second = if binds_first { &plain } else { &bound };
         let guards = [first.acquire().await.unwrap(), second.acquire().await.unwrap()];
@@ -104,7 +104,7 @@ async fn guards_that_share_a_bound_hold_are_bound_again_together() {
     let proxy = Proxy::to(&server);
     let client = quick().connect(&proxy.url()).await.unwrap();
     let lock = client.lock("k").owner("o").bind(SHORT / 6);
-    let long = lock.clone().lease(LONG).acquire().await.unwrap();
+    let long = lock.clone().fixed_lease(LONG).acquire().await.unwrap();
     let bound = lock.acquire().await.unwrap();
     proxy.refuse();
     proxy.cut(Cut::Reset);
@@ -114,7 +114,7 @@ async fn guards_that_share_a_bound_hold_are_bound_again_together() {
     let is_bound = || number(&server.cmd(&["DLOCK.INFO", "k"]), "bound-client") != 0;
     until("the hold to be bound", is_bound).await;
     assert_eq!((long.lost_now(), bound.lost_now()), (None, None));
-    let _ = bound.release().await.unwrap();
-    let _ = long.release().await.unwrap();
+    bound.release().await.unwrap();
+    long.release().await.unwrap();
     server.left_over_check();
 }

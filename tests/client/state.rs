@@ -27,7 +27,7 @@ async fn handles_tell_whether_and_by_whom_they_are_held() {
     let writer = task.write().acquire().await.unwrap();
     assert!(rw.write().is_locked().await.unwrap() && !rw.read().is_locked().await.unwrap());
     let downgraded = task.read().acquire().await.unwrap();
-    let _ = writer.release().await.unwrap();
+    writer.release().await.unwrap();
     let second = client.owner("reader").rw_lock("rw").read().acquire().await.unwrap();
     assert!(!rw.write().is_locked().await.unwrap() && rw.read().is_locked().await.unwrap());
     let mut owners: Vec<_> =
@@ -49,7 +49,7 @@ async fn semaphores_and_latches_tell_what_is_left() {
     assert_eq!(semaphore.available().await.unwrap(), 1);
     assert_eq!(semaphore.resize(1).await.unwrap(), -1);
     assert_eq!(semaphore.available().await.unwrap(), -1);
-    let _ = two.release().await.unwrap();
+    two.release().await.unwrap();
 
     let latch = client.latch("latch");
     assert!(latch.is_open().await.unwrap());

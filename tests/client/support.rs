@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dlock_client::{Client, ClientBuilder, Lock, Wait};
+use dlock_client::{Client, ClientBuilder, Error, ErrorKind, Lock, Lost, Wait};
 use dlock_testing::{Reply as _, Server};
 use redis::Value;
 
@@ -20,6 +20,16 @@ pub fn within<F: Future>(what: &str, call: F) -> impl Future<Output = F::Output>
         let done = tokio::time::timeout(PATIENCE, call).await;
         done.unwrap_or_else(|_| panic!("{what} hangs for {PATIENCE:?} ({place})"))
     }
+}
+
+/// How the hold was lost that was released too late; fails the test if the release says anything else.
+#[track_caller]
+pub fn loss_of(released: Result<(), Error>) -> Lost {
+    let error = released.expect_err("a lost hold was released");
+    let ErrorKind::Lost { reason, finished: true } = error.kind() else {
+        panic!("the release of a lost hold ended with: {error}");
+    };
+    reason
 }
 
 /// A condition: a number has reached `least`, and has not changed for a second.

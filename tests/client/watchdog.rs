@@ -87,7 +87,7 @@ async fn believe(server: Arc<Server>, client: Client, variant: Variant) {
     });
     until("the place", || variant.waiters(&server, key) == 1).await;
     tokio::time::sleep(LEASE / 3).await;
-    let _ = first.release().await.unwrap();
+    first.release().await.unwrap();
     let guard = within("the waiter", waiting).await.unwrap();
     let start = Instant::now();
     while start.elapsed() < LEASE * 2 {
@@ -103,7 +103,7 @@ async fn believe(server: Arc<Server>, client: Client, variant: Variant) {
         assert!(believed <= rest, "{variant:?}: {believed:?} believed, {rest:?} left");
         tokio::time::sleep(LEASE / 20).await;
     }
-    let _ = guard.release().await.unwrap();
+    guard.release().await.unwrap();
 }
 
 /// The server may have executed a renewal, with or without its reply.
@@ -113,9 +113,9 @@ async fn a_shorter_lease_counts_as_soon_as_it_is_asked_for() {
     let proxy = Proxy::to(&server);
     let client = Client::connect(&proxy.url()).await.unwrap();
     // Two guards of one hold, and one of several locks.
-    let named = client.lock("k").owner("me").lease(Duration::from_mins(1));
+    let named = client.lock("k").owner("me").fixed_lease(Duration::from_mins(1));
     let (renewed, sibling) = (named.acquire().await.unwrap(), named.acquire().await.unwrap());
-    let several = client.multi_lock(["m", "n"]).lease(Duration::from_mins(1));
+    let several = client.multi_lock(["m", "n"]).fixed_lease(Duration::from_mins(1));
     let several = several.acquire().await.unwrap();
     proxy.stall(Way::ToClient);
     let renewals = tokio::spawn(async move {
@@ -161,9 +161,9 @@ async fn renew_nothing(server: Arc<Server>, variant: Variant) {
     let client = short(&proxy.url()).await;
     let key = |name: &str| format!("{name} {variant:?}");
     let (released, dropped) = (&key("released"), &key("dropped"));
-    let _ = variant.lock(&client, released).acquire().await.unwrap().release().await.unwrap();
+    variant.lock(&client, released).acquire().await.unwrap().release().await.unwrap();
     drop(variant.lock(&client, dropped).acquire().await.unwrap());
-    let own = variant.lock(&client, &key("own")).lease(LEASE * 3).acquire().await.unwrap();
+    let own = variant.lock(&client, &key("own")).fixed_lease(LEASE * 3).acquire().await.unwrap();
     until("the release", || variant.is_free(&server, dropped)).await;
     proxy.seen();
     tokio::time::sleep(LEASE).await;
@@ -172,7 +172,7 @@ async fn renew_nothing(server: Arc<Server>, variant: Variant) {
     }
     let seen: Vec<_> = proxy.seen().into_iter().map(|seen| seen.command).collect();
     assert!(!seen.iter().any(|command| command[0].ends_with(b".RENEW")), "{variant:?}: {seen:?}");
-    let _ = own.release().await.unwrap();
+    own.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -260,7 +260,7 @@ async fn a_client_that_is_gone_keeps_nothing_alive() {
     tokio::time::sleep(LEASE * 2).await;
     assert_eq!(guard.lost_now(), None);
     assert_eq!(Variant::ALL[0].holds(&server, "k"), 1);
-    let _ = guard.release().await.unwrap();
+    guard.release().await.unwrap();
     server.left_over_check();
 }
 
@@ -283,7 +283,7 @@ async fn a_busy_thread_does_not_lose_the_lock() {
     assert_eq!(guard.lost_now(), None);
     stop.store(true, Ordering::Relaxed);
     busy.await.unwrap();
-    let _ = guard.release().await.unwrap();
+    guard.release().await.unwrap();
     server.left_over_check();
 }
 
@@ -341,7 +341,7 @@ async fn share(server: Arc<Server>, client: Client, variant: Variant) {
         assert!(believed <= rest, "{variant:?} {when}: {believed:?} believed, {rest:?} left");
     };
     // A long lease outside, renewals of a short one inside.
-    let outer = lock.clone().lease(Duration::from_secs(20)).acquire().await.unwrap();
+    let outer = lock.clone().fixed_lease(Duration::from_secs(20)).acquire().await.unwrap();
     let inner = lock.acquire().await.unwrap();
     let start = Instant::now();
     while start.elapsed() < LEASE * 2 {
@@ -350,16 +350,16 @@ async fn share(server: Arc<Server>, client: Client, variant: Variant) {
         believe(&inner, "inside");
         tokio::time::sleep(LEASE / 10).await;
     }
-    let _ = inner.release().await.unwrap();
+    inner.release().await.unwrap();
     believe(&outer, "alone");
-    let _ = outer.release().await.unwrap();
+    outer.release().await.unwrap();
     // A watched one outside, shortened by hand inside.
     let outer = lock.acquire().await.unwrap();
     let inner = lock.acquire().await.unwrap();
     inner.renew(LEASE / 2).await.unwrap();
     believe(&outer, "after the renewal by hand");
     believe(&inner, "after the renewal by hand");
-    let _ = inner.release().await.unwrap();
+    inner.release().await.unwrap();
     let start = Instant::now();
     while start.elapsed() < LEASE && outer.lost_now().is_none() {
         believe(&outer, "later");

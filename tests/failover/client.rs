@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use dlock_client::{Client, Election, Error, ErrorKind, Lock, Lost, Released, Wait};
+use dlock_client::{Client, Election, Error, ErrorKind, Lock, Lost, Wait};
 use dlock_quorum::QuorumLock;
 use dlock_testing::Dice;
 use tokio::time::{sleep, timeout};
@@ -139,7 +139,7 @@ struct Held {
     token: u64,
     valid_for: Box<dyn Fn() -> Duration + Send>,
     lost_now: Box<dyn Fn() -> Option<Lost> + Send>,
-    release: Pin<Box<dyn Future<Output = Result<Released, Error>> + Send>>,
+    release: Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>,
 }
 
 /// Of a guard and what ends it.
@@ -239,9 +239,11 @@ impl Worker {
         };
         record.how = if is_valid {
             match held.release.await {
-                Ok(Released::Gone { reason, .. }) => format!("lost:{reason:?}"),
-                Ok(_) => "released".to_owned(),
-                Err(error) => format!("unknown:{}", kind_of(&error)),
+                Ok(()) => "released".to_owned(),
+                Err(error) => match error.kind() {
+                    ErrorKind::Lost { reason, .. } => format!("lost:{reason:?}"),
+                    _ => format!("unknown:{}", kind_of(&error)),
+                },
             }
         } else {
             (held.lost_now)().map_or("lost:".to_owned(), |how| format!("lost:{how:?}"))

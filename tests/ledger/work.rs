@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use dlock_client::{Client, Error, ErrorKind, Hold, Lock, Lost, MultiHold, Released, Wait};
+use dlock_client::{Client, Error, ErrorKind, Hold, Lock, Lost, MultiHold, Wait};
 use dlock_testing::Dice;
 
 use super::{
@@ -167,13 +167,16 @@ macro_rules! take {
     ($worker:ident, $lock:expr, $plan:ident, $holds:expr) => {{
         let (lock, plan, slip, holds) = ($lock, $plan, $worker.slip(), $holds);
         if plan.by_with {
-            let result = lock.with_timeout(PATIENCE, |hold| {
-                let holds = holds(&hold);
-                slip.clone().work(check!(hold), holds, plan)
+            let result = lock.timeout(PATIENCE).with(|hold| {
+                let (slip, holds) = (slip.clone(), holds(&hold));
+                async move {
+                    slip.work(check!(hold), holds, plan).await;
+                    Ok(())
+                }
             });
             let result = result.await;
             match (slip.settle(outcome_of(&result), plan), result) {
-                (0, Err(error)) => Err(error),
+                (0, Err(error)) if error.kind() != ErrorKind::NotAcquired => Err(error),
                 (turns, _) => Ok(turns),
             }
         } else {
@@ -183,7 +186,7 @@ macro_rules! take {
                 drop(guard);
                 return Ok(slip.settle(Outcome::CutShort, plan));
             }
-            let released = guard.release().await.and_then(Released::ok_or_lost);
+            let released = guard.release().await;
             Ok(slip.settle(outcome_of(&released), plan))
         }
     }};
@@ -274,7 +277,7 @@ impl Worker {
     fn options(&mut self, lock: Lock, plan: Plan) -> Lock {
         let lock = lock.wait(self.dice.pick(&[Wait::Queue, Wait::Blocking]));
         let lock = match plan.lease {
-            Some(lease) => lock.lease(lease),
+            Some(lease) => lock.fixed_lease(lease),
             None => lock,
         };
         if self.crew.replicas { lock.replicas(1, Duration::from_secs(1)) } else { lock }
@@ -306,7 +309,7 @@ impl Worker {
         let lock = self.client.multi_lock(&keys);
         let lock = if self.dice.one_in(3) { lock.owner(self.owner_name()) } else { lock };
         let lock = match plan.lease {
-            Some(lease) => lock.lease(lease),
+            Some(lease) => lock.fixed_lease(lease),
             None => lock,
         };
         let holds =
@@ -324,7 +327,7 @@ impl Worker {
         let Some(leadership) = election.campaign_timeout(PATIENCE).await? else { return Ok(0) };
         let holds = vec![(key, leadership.token())];
         slip.clone().work(check!(leadership.hold()), holds, plan).await;
-        let resigned = leadership.resign().await.and_then(Released::ok_or_lost);
+        let resigned = leadership.resign().await;
         Ok(slip.settle(outcome_of(&resigned), plan))
     }
 
@@ -358,7 +361,7 @@ impl Worker {
         for (guard, slip, plan) in held {
             // The release of the other one may have taken long.
             slip.check(&check!(guard.hold()), plan.ignores);
-            let released = guard.release().await.and_then(Released::ok_or_lost);
+            let released = guard.release().await;
             turns += slip.settle(outcome_of(&released), plan);
         }
         Ok(turns)

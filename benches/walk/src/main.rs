@@ -13,10 +13,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     runtime.block_on(async {
         let client = Client::connect(&url).await?;
         let lock = client.lock("walk");
-        lock.acquire().await?.release().await?.ok_or_lost()?;
+        lock.acquire().await?.release().await?;
         println!("ready");
         stdin().read_line(&mut String::new())?;
-        lock.acquire().await?.release().await?.ok_or_lost()?;
+        lock.acquire().await?.release().await?;
         Ok(client.close().await?)
     })
 }

@@ -8,10 +8,10 @@ use std::{
     time::Duration,
 };
 
-use dlock_client::{Client, Error, ErrorKind, Hold, Lock, MultiHold, Once, PermitHold, Released};
+use dlock_client::{Client, Error, ErrorKind, Hold, Lock, MultiHold, Once, PermitHold};
 use tokio::task::JoinHandle;
 
-type Releasing = Pin<Box<dyn Future<Output = Result<Released, Error>> + Send>>;
+type Releasing = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 
 /// A hold of any kind.
 struct Held {
@@ -150,8 +150,8 @@ async fn release(task: String, held: Held) {
     held.watcher.abort();
     let _ = held.watcher.await;
     match (held.release)().await {
-        Ok(Released::Gone { .. }) => println!("{task} was-lost"),
-        Ok(_) => println!("{task} released"),
+        Ok(()) => println!("{task} released"),
+        Err(error) if matches!(error.kind(), ErrorKind::Lost { .. }) => println!("{task} was-lost"),
         Err(_) => println!("{task} unknown"),
     }
 }
@@ -167,9 +167,9 @@ async fn run(task: String, lock: Lock, work: Duration, is_once: bool, wait: Opti
     let worked = match (is_once, wait) {
         (true, None) => lock.run_once(work).await.map(Some),
         (true, Some(time)) => lock.run_once_timeout(time, work).await,
-        (false, None) => lock.try_with(work).await.map(|()| Some(Once::Ran(()))),
+        (false, None) => lock.with(work).await.map(|()| Some(Once::Ran(()))),
         (false, Some(time)) => match lock.acquire_timeout(time).await {
-            Ok(Some(guard)) => guard.try_with(work).await.map(|()| Some(Once::Ran(()))),
+            Ok(Some(guard)) => guard.with(work).await.map(|()| Some(Once::Ran(()))),
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         },

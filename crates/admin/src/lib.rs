@@ -63,7 +63,7 @@ pub use self::walk::Walk;
 ///         # assert_eq!(info.holders().count(), 1);
 ///     }
 /// }
-/// # let _ = guard.release().await?;
+/// # guard.release().await?;
 /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
 /// ```
 #[derive(Debug, Clone)]

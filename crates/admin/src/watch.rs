@@ -14,7 +14,7 @@ impl Admin {
     /// # Errors
     ///
     /// [`Invalid`](crate::ErrorKind::Invalid): only locks with one holder can be waited for ([`Kind::Lock`],
-    /// [`Kind::Fair`]). [`Busy`](crate::ErrorKind::Busy): no dedicated connection is free.
+    /// [`Kind::Fair`]).
     /// [`Unavailable`](crate::ErrorKind::Unavailable): no server answers, or it is a replica, which does not wait.
     ///
     /// # Cancel safety

@@ -15,7 +15,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use dlock_admin::Admin;
-use dlock_client::{Client, ClientBuilder, ErrorKind, Lost, Released, Wait};
+use dlock_client::{Client, ClientBuilder, ErrorKind, Lost, Wait};
 use dlock_wire::names::LABEL_MAX;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
@@ -138,8 +138,8 @@ async fn release(held: Held, signals: &mut Signals, shown: &str) -> bool {
         }
     };
     match released {
-        Ok(Ok(Released::Gone { .. })) => false,
-        Ok(Ok(Released::Remaining(_) | Released::Available(_))) => true,
+        Ok(Ok(())) => true,
+        Ok(Err(error)) if matches!(error.kind(), ErrorKind::Lost { .. }) => false,
         Ok(Err(error)) if error.kind() == ErrorKind::ReleaseUnknown => {
             crate::say(&unknown(shown, &error));
             true

@@ -47,7 +47,7 @@ async fn main() -> Result<(), Failure> {
                 let date: u32 = redis.get(DATE).await?;
                 reading.fetch_sub(1, Ordering::SeqCst);
                 // What was read counts only if the lock lasted.
-                guard.release().await?.ok_or_lost()?;
+                guard.release().await?;
                 if prices != date {
                     return Err(format!("read prices {prices} of date {date}").into());
                 }
@@ -78,7 +78,7 @@ async fn renew(
     version: u32,
 ) -> Result<(), Failure> {
     let write = lock.write();
-    let work = write.try_with(|_| async {
+    let work = write.with(|_| async {
         let () = redis.set(PRICES, version).await?;
         let () = redis.set(DATE, version).await?;
         Ok(())

@@ -34,7 +34,7 @@ async fn main() -> Result<(), Failure> {
         tasks.spawn(async move {
             for _ in 0..TIMES {
                 // Released at the end of the work. A lost lock is an error, and ends the work.
-                lock.try_with(|_| async {
+                lock.with(|_| async {
                     let value: i64 = redis.get(COUNTER).await?;
                     let () = redis.set(COUNTER, value + 1).await?;
                     Ok::<(), Failure>(())

@@ -7,7 +7,8 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// The machine that gets the lock does the job. It keeps the lock for longer than the clocks of the machines differ.
 async fn nightly(machine: &'static str, client: Client) -> Result<bool, Failure> {
-    let lock = client.lock("example:nightly").label(machine).lease(Duration::from_millis(200));
+    let lock =
+        client.lock("example:nightly").label(machine).fixed_lease(Duration::from_millis(200));
     let Some(guard) = lock.try_acquire().await? else { return Ok(false) };
     println!("{machine} writes the report, token {}", guard.token());
     tokio::time::sleep(guard.valid_for()).await;

@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let mut redis = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
 
     // The first holder is held up (a long pause of its machine, say) until its lease is over.
-    let slow = client.lock(LOCK).lease(Duration::from_millis(100)).acquire().await?;
+    let slow = client.lock(LOCK).fixed_lease(Duration::from_millis(100)).acquire().await?;
     write(&mut redis, slow.token(), 10).await?;
     println!("token {} wrote 10", slow.token());
     let how = slow.lost().await;
@@ -47,7 +47,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     };
     println!("token {} wanted to write 11: {refused:?}", slow.token());
     // The script has checked each write: a lock that ended early changes nothing.
-    let _ = next.release().await?;
+    next.release().await?;
 
     let balance: i64 = redis.get_del(BALANCE).await?;
     println!("the balance is {balance}");

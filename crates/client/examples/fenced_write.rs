@@ -21,13 +21,13 @@ async fn main() -> Result<(), Failure> {
         eval.query_async::<bool>(&mut redis).await
     };
     // Alice stalls (a long garbage collection); her lease runs out, and bob gets the lock.
-    let lock = client.lock("example:file:lock").lease(std::time::Duration::from_millis(50));
+    let lock = client.lock("example:file:lock").fixed_lease(std::time::Duration::from_millis(50));
     let alice = lock.acquire().await?;
     let bob = lock.acquire().await?;
     println!("bob writes: {}", write(bob.token(), "of bob").await?);
     println!("alice, who is late, writes: {}", write(alice.token(), "of alice").await?);
     // The file has compared the tokens: a lock that ended early changes nothing.
-    let _ = bob.release().await?;
+    bob.release().await?;
     redis::cmd("DEL").arg("example:file").exec_async(&mut redis).await?;
     Ok(client.close().await?)
 }

@@ -48,16 +48,20 @@ async fn instance(url: &str, name: &str) -> Result<(), Failure> {
         match lock.with(|hold| lead(name, hold, stop.clone())).await {
             // Nothing of this instance is left that the next leader would have to wait for.
             Ok(()) => return Ok(client.close().await?),
-            Err(error) => match error.kind() {
-                ErrorKind::Lost { .. } => println!("{name} leads no more"),
-                _ => return Err(error.into()),
-            },
+            Err(error) if matches!(error.kind(), ErrorKind::Lost { .. }) => {
+                println!("{name} leads no more");
+            }
+            Err(error) => return Err(error.into()),
         }
     }
 }
 
 /// What only the leader does.
-async fn lead(name: &str, hold: Hold, mut stop: watch::Receiver<bool>) {
+async fn lead(
+    name: &str,
+    hold: Hold,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), dlock_client::Error> {
     println!("{name} leads, with token {}", hold.token());
     let stop = stop.wait_for(|stop| *stop);
     let work = async {
@@ -70,6 +74,7 @@ async fn lead(name: &str, hold: Hold, mut stop: watch::Receiver<bool>) {
         () = work => {}
         _ = stop => println!("{name} resigns"),
     }
+    Ok(())
 }
 
 /// Two instances as processes of their own.

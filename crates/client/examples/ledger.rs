@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use dlock_client::{Client, Released};
+use dlock_client::Client;
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
@@ -67,7 +67,7 @@ async fn work(client: Client, mut ledger: Ledger, number: usize) -> Result<(), F
             left -= 1;
         }
         let is_believed = guard.lost_now().is_none();
-        let has_stood = guard.release().await.and_then(Released::ok_or_lost).is_ok();
+        let has_stood = guard.release().await.is_ok();
         let event = match (is_noted, has_stood) {
             (false, stood) if stood || is_believed => "overlap",
             (_, true) => "turn",

@@ -43,7 +43,7 @@ async fn main() -> Result<(), Failure> {
                     .with(|_| async {
                         let at = Instant::now();
                         tokio::join!(call(), tokio::time::sleep(WINDOW));
-                        at
+                        Ok::<_, Failure>(at)
                     })
                     .await?;
                 begun.push(at);

@@ -16,7 +16,7 @@ async fn main() -> Result<(), Failure> {
     let writer = settings.write().acquire().await?;
     redis.set::<_, _, ()>("example:settings:host", "db-2").await?;
     redis.set::<_, _, ()>("example:settings:port", 5433).await?;
-    writer.release().await?.ok_or_lost()?;
+    writer.release().await?;
 
     let one = settings.read().acquire().await?;
     let two = settings.read().acquire().await?;
@@ -24,8 +24,8 @@ async fn main() -> Result<(), Failure> {
     let port: u16 = redis.get("example:settings:port").await?;
     println!("two readers at a time see {host}:{port}");
     assert!(settings.write().try_acquire().await?.is_none());
-    one.release().await?.ok_or_lost()?;
-    two.release().await?.ok_or_lost()?;
+    one.release().await?;
+    two.release().await?;
     redis.del::<_, ()>(&["example:settings:host", "example:settings:port"]).await?;
     Ok(client.close().await?)
 }

@@ -32,7 +32,7 @@ async fn main() -> Result<(), Failure> {
     let shop = redis::Client::open(url)?;
     let mut sold = 0;
     loop {
-        match lock.try_with(async |hold| sell(&shop, hold.token()).await).await {
+        match lock.with(async |hold| sell(&shop, hold.token()).await).await {
             Ok(Some(pieces)) => sold += pieces,
             Ok(None) => break,
             // The lock was lost, or a connection: look at the stock again.

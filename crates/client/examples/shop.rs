@@ -43,7 +43,7 @@ async fn main() -> Result<(), Failure> {
         async move {
             let mut bought = 0;
             loop {
-                let sold = lock.try_with(|_| sell(&mut redis, &stock)).await?;
+                let sold = lock.with(|_| sell(&mut redis, &stock)).await?;
                 if !sold {
                     return Ok(bought);
                 }
@@ -68,7 +68,7 @@ async fn main() -> Result<(), Failure> {
                 let guard = lock.acquire().await?;
                 let shelf = guard.key().to_vec();
                 let stock = stock_of(&shelf);
-                let sold = guard.try_with(|_| sell(&mut redis, &stock)).await?;
+                let sold = guard.with(|_| sell(&mut redis, &stock)).await?;
                 if sold {
                     bought += 1;
                     continue;

@@ -16,7 +16,7 @@ async fn main() -> Result<(), Failure> {
     for _ in 0..20 {
         let (lock, mut redis) = (client.lock("example:stock:lock"), redis.clone());
         buyers.spawn(async move {
-            let buy = lock.try_with(|_| async {
+            let buy = lock.with(|_| async {
                 let left: u32 = redis.get("example:stock").await?;
                 if left > 0 {
                     redis.set::<_, _, ()>("example:stock", left - 1).await?;

@@ -11,7 +11,7 @@ fn count(client: &Client, url: &str) -> Result<(), Failure> {
         let guard = client.lock("example:count:lock").acquire()?;
         let count: u32 = redis.get::<_, Option<u32>>("example:count")?.unwrap_or(0);
         redis.set::<_, _, ()>("example:count", count + 1)?;
-        guard.release()?.ok_or_lost()?;
+        guard.release()?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ type Redis = redis::aio::MultiplexedConnection;
 
 async fn transfer(client: &Client, mut redis: Redis, from: &str, to: &str) -> Result<(), Failure> {
     let both = client.multi_lock([format!("{from}:lock"), format!("{to}:lock")]);
-    let work = both.try_with(|_| async {
+    let work = both.with(|_| async {
         let balance: i64 = redis.get(from).await?;
         if balance >= 10 {
             redis.decr::<_, _, ()>(from, 10).await?;

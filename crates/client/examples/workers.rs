@@ -22,6 +22,7 @@ async fn main() -> Result<(), Failure> {
                 most.fetch_max(running.fetch_add(1, SeqCst) + 1, SeqCst);
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;
                 running.fetch_sub(1, SeqCst);
+                Ok::<_, Failure>(())
             });
             work.await
         });

@@ -15,6 +15,7 @@ use crate::base::random::Name;
 use crate::base::replicas::{Replicas, quarantine_ms};
 use crate::base::settings::{Wait, lease_ms};
 use crate::base::target::{Keys, Target};
+use crate::handles::guard::Owning;
 use crate::hold::Hold;
 use crate::machine::acquire::{Acquire, Limit, Rules};
 use crate::machine::calls::{AcquireCall, Outcome};
@@ -32,12 +33,25 @@ pub(crate) struct Handle {
     pub(crate) core: Arc<Core>,
     pub(crate) target: Target,
     pub(crate) keys: Keys,
-    pub(crate) options: Options,
+    pub(crate) options: Arc<Options>,
 }
 
 impl Handle {
     pub(crate) fn new(core: &Arc<Core>, target: Target, keys: Keys) -> Self {
-        Self { core: core.clone(), target, keys, options: Options::default() }
+        Self { core: core.clone(), target, keys, options: Arc::default() }
+    }
+
+    pub(crate) fn options_mut(&mut self) -> &mut Options {
+        Arc::make_mut(&mut self.options)
+    }
+
+    /// Until when `acquire` and `with` wait.
+    pub(crate) fn deadline(&self) -> Deadline {
+        self.options.timeout.map_or(Deadline::Never, Deadline::after)
+    }
+
+    pub(crate) fn not_acquired(&self) -> Error {
+        Error::not_acquired().of_key(self.keys.first())
     }
 
     /// What `Debug` shows of the handle of that name.
@@ -54,7 +68,10 @@ impl Handle {
 }
 
 /// Acquires what the handle names. None: not granted in time.
-pub(crate) async fn acquire(handle: &Handle, deadline: Deadline) -> Result<Option<Hold>, Error> {
+pub(crate) async fn acquire<G: Owning>(
+    handle: &Handle,
+    deadline: Deadline,
+) -> Result<Option<G>, Error> {
     let limit = match deadline {
         Deadline::Now => Limit::Try(Moment::now().after(handle.core.settings.response_timeout)),
         Deadline::At(end) => Limit::At(end),
@@ -68,19 +85,24 @@ pub(crate) async fn acquire(handle: &Handle, deadline: Deadline) -> Result<Optio
 }
 
 /// As [`acquire`], also for a try that ends at its own time. An error of the server that passes is one.
-pub(crate) async fn acquire_within(handle: &Handle, limit: Limit) -> Result<Option<Hold>, Error> {
+pub(crate) async fn acquire_within<G: Owning>(
+    handle: &Handle,
+    limit: Limit,
+) -> Result<Option<G>, Error> {
     let Handle { core, target, keys, .. } = handle;
     let server = || core.server_of(keys.first());
-    let call = run(handle, limit);
-    let acquired = acquiring(Some(*target), keys.first(), server, Hold::token, call).await;
-    if let Ok(Some(hold)) = &acquired {
+    let call = run::<G>(handle, limit);
+    let token = |guard: &G| guard.as_hold().token();
+    let acquired = acquiring(Some(*target), keys.first(), server, token, call).await;
+    if let Ok(Some(guard)) = &acquired {
         // In the span of the caller.
-        hold.tracked.report.open(&hold.tracked.hold_ref);
+        let tracked = &guard.as_hold().tracked;
+        tracked.report.open(&tracked.hold_ref);
     }
     acquired
 }
 
-async fn run(handle: &Handle, limit: Limit) -> Result<Option<Hold>, Error> {
+async fn run<G: Owning>(handle: &Handle, limit: Limit) -> Result<Option<G>, Error> {
     let core = &handle.core;
     let call = call(handle, limit)?;
     if core.settings.replicas.is_some() {
@@ -88,7 +110,9 @@ async fn run(handle: &Handle, limit: Limit) -> Result<Option<Hold>, Error> {
         Box::pin(require_quarantine(handle, limit)).await?;
     }
     match core.begin(call, true)?.await {
-        Outcome::Held(tracked) => Ok(Some(Hold::new(core.clone(), tracked))),
+        Outcome::Held(tracked) => {
+            Ok(Some(G::new(Hold::new(core.clone(), tracked, handle.options.clone()))))
+        }
         Outcome::NotHeld(error) => error.map_or(Ok(None), Err),
         Outcome::Granted(_) | Outcome::Answered(_) => Err(Error::closed()),
     }
@@ -105,8 +129,7 @@ fn call(handle: &Handle, limit: Limit) -> Result<AcquireCall, Error> {
     let longest = if target.is_several() { LONG_BLOCK } else { settings.queue };
     let lease = options.lease_within(settings);
     lease_ms(lease)?;
-    let terms =
-        LeaseTerms { lease, ends_by: None, watched: options.is_watched(), bind: options.bind };
+    let terms = LeaseTerms { lease, ends_by: None, watched: !options.is_fixed, bind: options.bind };
     // A waiter that dies with its place costs the others the lease that it asked for, so that is short. The first
     // renewal asks for all of it.
     let queues = !is_try && !blocks && terms.watched;

@@ -13,7 +13,7 @@
 //! let client = dlock_client::blocking::Client::connect(&url)?;
 //! let guard = client.lock("orders:7").acquire()?;
 //! println!("ours, with fencing token {}", guard.token());
-//! guard.release()?.ok_or_lost()?;
+//! guard.release()?;
 //! # Ok::<(), dlock_client::Error>(())
 //! ```
 
@@ -245,55 +245,14 @@ macro_rules! handle {
             ///
             /// # Errors
             ///
-            /// As `acquire`, and [`Lost`](crate::ErrorKind::Lost) if the hold was over before the work was; the work
-            /// has always finished then, and its result is dropped.
-            /// [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown) has the result: whether the hold lasted until then
-            /// is not known.
-            pub fn with<T: Send + 'static>(
-                &self,
-                work: impl FnOnce(&$guard) -> T,
-            ) -> Result<T, Error> {
-                self.acquire()?.with(work)
-            }
-
-            /// As `with`, for work that can fail: its error is returned as it is. If the hold was lost, that is the
-            /// error.
-            ///
-            /// # Errors
-            ///
-            /// As `with`, and that of the work.
-            pub fn try_with<T: Send + 'static, E: From<Error>>(
+            /// As `acquire`, and that of the work, as it is. [`Lost`](crate::ErrorKind::Lost) if the hold was over
+            /// before the work was, whatever that returned. [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown) after
+            /// work that succeeded: whether the hold lasted until then is not known.
+            pub fn with<T, E: From<Error>>(
                 &self,
                 work: impl FnOnce(&$guard) -> Result<T, E>,
             ) -> Result<T, E> {
-                self.acquire()?.try_with(work)
-            }
-
-            /// As `with`, but waits at most `time` for the grant. None: not granted in that time, and the work did not
-            /// run.
-            ///
-            /// # Errors
-            ///
-            /// As `with`.
-            pub fn with_timeout<T: Send + 'static>(
-                &self,
-                time: Duration,
-                work: impl FnOnce(&$guard) -> T,
-            ) -> Result<Option<T>, Error> {
-                self.acquire_timeout(time)?.map(|guard| guard.with(work)).transpose()
-            }
-
-            /// As `with_timeout`, for work that can fail.
-            ///
-            /// # Errors
-            ///
-            /// As `try_with`.
-            pub fn try_with_timeout<T: Send + 'static, E: From<Error>>(
-                &self,
-                time: Duration,
-                work: impl FnOnce(&$guard) -> Result<T, E>,
-            ) -> Result<Option<T>, E> {
-                self.acquire_timeout(time)?.map(|guard| guard.try_with(work)).transpose()
+                self.acquire()?.with(work)
             }
 
             fn guard(&self, inner: crate::$guard) -> $guard {
@@ -305,7 +264,7 @@ macro_rules! handle {
 
 handle! {
     /// As [`crate::Lock`].
-    Lock gives Guard, with lease(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
+    Lock gives Guard, with lease(time: Duration), fixed_lease(time: Duration), timeout(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
     label(label: impl AsRef<[u8]>), bind(rest: Duration), no_reentry(), wait(wait: Wait),
     replicas(replicas: u32, timeout: Duration),
     replicas_on_disk(replicas: u32, timeout: Duration),
@@ -313,19 +272,19 @@ handle! {
 
 handle! {
     /// As [`crate::Semaphore`].
-    Semaphore gives Permit, with lease(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
+    Semaphore gives Permit, with lease(time: Duration), fixed_lease(time: Duration), timeout(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
     label(label: impl AsRef<[u8]>), bind(rest: Duration), count(permits: u32), limit(permits: u32), wait(wait: Wait),
 }
 
 handle! {
     /// As [`crate::MultiLock`].
-    MultiLock gives MultiGuard, with lease(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
+    MultiLock gives MultiGuard, with lease(time: Duration), fixed_lease(time: Duration), timeout(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
     label(label: impl AsRef<[u8]>), bind(rest: Duration),
 }
 
 handle! {
     /// As [`crate::AnyLock`].
-    AnyLock gives Guard, with lease(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
+    AnyLock gives Guard, with lease(time: Duration), fixed_lease(time: Duration), timeout(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
     label(label: impl AsRef<[u8]>), bind(rest: Duration),
 }
 

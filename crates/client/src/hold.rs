@@ -10,8 +10,8 @@ use tokio::runtime::Handle;
 
 use crate::base::clock::{Moment, by_the_clock, sleep_until};
 use crate::base::error::{Error, ErrorKind};
-use crate::base::hold_ref::HoldRef;
-use crate::base::lost::{Lost, Released};
+use crate::base::lost::Lost;
+use crate::base::options::Options;
 use crate::base::replicas::Replicas;
 use crate::machine::calls::{AskCall, Place, Replies};
 use crate::machine::hold_state::{Asked, HoldState, RenewalReply, Verdict};
@@ -24,6 +24,8 @@ use crate::shell::Core;
 pub struct Hold {
     core: Arc<Core>,
     pub(crate) tracked: Arc<TrackedHold>,
+    /// What it was acquired with.
+    pub(crate) options: Arc<Options>,
 }
 
 impl Hold {
@@ -78,8 +80,8 @@ impl Hold {
         self.tracked.look(|state| state.valid_for(Moment::now()))
     }
 
-    pub(crate) fn new(core: Arc<Core>, tracked: Arc<TrackedHold>) -> Self {
-        Self { core, tracked }
+    pub(crate) fn new(core: Arc<Core>, tracked: Arc<TrackedHold>, options: Arc<Options>) -> Self {
+        Self { core, tracked, options }
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -175,18 +177,18 @@ impl Hold {
     ///
     /// A lost hold is released too: our clock does not decide whether the server's hold is over, and of several locks
     /// perhaps only one is gone.
-    pub(crate) async fn release(&self) -> Result<Released, Error> {
+    pub(crate) async fn release(&self) -> Result<(), Error> {
         let lost = self.lost_now();
         let Some(call) = self.core.begin_release(&self.tracked) else {
-            let keys = self.tracked.hold_ref.keys();
-            return Ok(Released::Gone { reason: lost.unwrap_or(Lost::Closed), keys });
+            let lost = Error::lost_by_the_end(lost.unwrap_or(Lost::Closed));
+            return Err(lost.of_keys(self.tracked.hold_ref.keys()));
         };
         match call {
             Ok(call) => self.released(call.replies().await?),
             // A loss that was told stays one.
-            Err(error) => lost.map_or(Err(error), |reason| {
-                Ok(Released::Gone { reason, keys: self.tracked.lost_keys() })
-            }),
+            Err(error) => Err(lost.map_or(error, |how| {
+                Error::lost_by_the_end(how).of_keys(self.tracked.lost_keys())
+            })),
         }
     }
 
@@ -198,20 +200,20 @@ impl Hold {
     }
 
     /// What the replies to its release say.
-    fn released(&self, replies: Replies) -> Result<Released, Error> {
+    fn released(&self, replies: Replies) -> Result<(), Error> {
         let hold = &self.tracked.hold_ref;
-        let (mut left, mut reason, mut failed) = (0, None, None);
+        let (mut reason, mut failed) = (None, None);
         let (mut gone, mut unknown) = (Vec::new(), Vec::new());
         for (reply, key) in replies.values.into_iter().zip(hold.keys()) {
-            let (answer, n) = match reply {
-                Ok(Value::Int(left)) => (Verdict::Released, left),
-                Ok(_) => (Verdict::Unknown, 0),
+            let answer = match reply {
+                Ok(Value::Int(_)) => Verdict::Released,
+                Ok(_) => Verdict::Unknown,
                 Err(error) => match error.kind() {
-                    ErrorKind::Lost { reason, .. } => (Verdict::Lost(reason), 0),
+                    ErrorKind::Lost { reason, .. } => Verdict::Lost(reason),
                     ErrorKind::ReleaseUnknown
                     | ErrorKind::NotHeld
                     | ErrorKind::Spent
-                    | ErrorKind::WrongType => (Verdict::Unknown, 0),
+                    | ErrorKind::WrongType => Verdict::Unknown,
                     _ => {
                         failed = failed.or(Some(error));
                         continue;
@@ -219,7 +221,7 @@ impl Hold {
                 },
             };
             match self.tracked.look(|state| state.released(answer)) {
-                Verdict::Released => left += n,
+                Verdict::Released => {}
                 Verdict::Lost(how) => {
                     reason = Some(how);
                     gone.push(key);
@@ -231,13 +233,12 @@ impl Hold {
         let told = self.tracked.look(HoldState::lost);
         if let Some(reason) = told.or(reason) {
             let keys = if told.is_some() { self.tracked.lost_keys() } else { gone };
-            return Ok(Released::Gone { reason, keys });
+            return Err(Error::lost_by_the_end(reason).of_keys(keys));
         }
-        match (failed, hold) {
+        match failed {
             _ if !unknown.is_empty() => Err(Error::release_unknown().of_keys(unknown)),
-            (Some(error), _) => Err(error.of_key(self.key())),
-            (None, HoldRef::Permit { .. }) => Ok(Released::Available(left)),
-            (None, _) => Ok(Released::Remaining(left.unsigned_abs())),
+            Some(error) => Err(error.of_key(self.key())),
+            None => Ok(()),
         }
     }
 }

@@ -13,6 +13,7 @@ pub use crate::base::clock::{Moment, by_the_clock, follow_tokio, millis, sleep_u
 pub use crate::base::deadline::Deadline;
 pub use crate::base::dialer::{Dial, Dialed};
 use crate::base::error::{Error, ErrorKind};
+use crate::base::lost::Lost;
 use crate::base::options::Options;
 pub use crate::base::random::{fraction, name as unique_name};
 use crate::base::reply;
@@ -40,6 +41,16 @@ pub fn closed() -> Error {
 /// The runtime of the client has ended.
 pub fn abandoned() -> Error {
     Error::abandoned()
+}
+
+/// The time of an acquire is over.
+pub fn not_acquired() -> Error {
+    Error::not_acquired()
+}
+
+/// What is released had ended before.
+pub fn lost_by_the_end(reason: Lost) -> Error {
+    Error::lost_by_the_end(reason)
 }
 
 /// The server knows nothing of what is released.

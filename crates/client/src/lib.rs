@@ -8,7 +8,7 @@
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
 //! # let server = dlock_testing::Server::start();
 //! # let url = server.url();
-//! # async fn write_report(token: u64) -> u64 { token }
+//! # async fn write_report(token: u64) -> Result<u64, dlock_client::Error> { Ok(token) }
 //! use dlock_client::{Client, ErrorKind};
 //! use std::time::Duration;
 //!
@@ -17,12 +17,12 @@
 //! // Waits in the queue. The client renews the lock while the guard lives.
 //! let guard = client.lock("orders:7").acquire().await?;
 //! println!("acquired with fencing token {}", guard.token());
-//! guard.release().await?.ok_or_lost()?;
+//! guard.release().await?;
 //!
 //! // Does not wait, or waits for a while: None means "not granted", and is no error.
 //! if let Some(guard) = client.lock("orders:7").try_acquire().await? {
 //!     assert!(client.lock("orders:7").acquire_timeout(Duration::from_millis(20)).await?.is_none());
-//!     guard.release().await?.ok_or_lost()?;
+//!     guard.release().await?;
 //! }
 //!
 //! // Cancels the work when the lock is lost under it. The token lets the receiver refuse late writes.
@@ -88,7 +88,7 @@ mod telemetry;
 mod tests;
 
 pub use base::error::{Error, ErrorKind};
-pub use base::lost::{Lost, Released};
+pub use base::lost::Lost;
 pub use base::settings::Wait;
 #[cfg(feature = "tls-rustls")]
 pub use base::tls::TlsCertificates;

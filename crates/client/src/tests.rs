@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dlock_testing::Server;
 
-use crate::{Client, ErrorKind, Lost};
+use crate::{Client, Error, ErrorKind, Lost};
 
 /// Longer than what a hold needs at least.
 const LEASE: Duration = Duration::from_millis(150);
@@ -22,13 +22,14 @@ async fn step() {
 }
 
 /// As a process that is stopped for longer than the lease: the clock runs on, and no timer fires.
-async fn work(steps: &Cell<u32>) {
+async fn work(steps: &Cell<u32>) -> Result<(), Error> {
     tokio::time::pause();
     std::thread::sleep(LEASE * 2);
     for _ in 0..1_000 {
         steps.set(steps.get() + 1);
         step().await;
     }
+    Ok(())
 }
 
 #[tokio::test]
@@ -40,13 +41,13 @@ async fn no_step_begins_after_the_lease_whether_or_not_a_timer_fires() {
         // On a busy machine a grant may come too late for any work.
         let done = loop {
             let done = match kind {
-                "lock" => client.lock(kind).lease(LEASE).with(|_| work(&steps)).await,
+                "lock" => client.lock(kind).fixed_lease(LEASE).with(|_| work(&steps)).await,
                 "permit" => {
-                    let semaphore = client.semaphore(kind).limit(1).lease(LEASE);
+                    let semaphore = client.semaphore(kind).limit(1).fixed_lease(LEASE);
                     semaphore.with(|_| work(&steps)).await
                 }
-                "all" => client.multi_lock([kind]).lease(LEASE).with(|_| work(&steps)).await,
-                _ => client.any_lock([kind]).lease(LEASE).with(|_| work(&steps)).await,
+                "all" => client.multi_lock([kind]).fixed_lease(LEASE).with(|_| work(&steps)).await,
+                _ => client.any_lock([kind]).fixed_lease(LEASE).with(|_| work(&steps)).await,
             };
             if steps.get() > 0 {
                 break done;
@@ -105,7 +106,7 @@ async fn a_replaced_wait_does_not_end_the_one_that_replaced_it() {
     }
     let later = waits();
     assert_eq!(earlier.await.unwrap().unwrap_err().kind(), ErrorKind::Replaced);
-    let _ = holder.release().await.unwrap();
-    let _ = later.await.unwrap().unwrap().release().await.unwrap();
+    holder.release().await.unwrap();
+    later.await.unwrap().unwrap().release().await.unwrap();
     client.close().await.unwrap();
 }

@@ -5,13 +5,6 @@
 // A test may stop where it cannot go on. The models use a part of these files, whose features are the client's.
 #![allow(dead_code, unexpected_cfgs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-/// The examples of the documentation are the client's.
-macro_rules! example {
-    ($($any:tt)*) => {
-        ""
-    };
-}
-
 #[path = "../../client/src/base"]
 mod base {
     pub(crate) mod clock;

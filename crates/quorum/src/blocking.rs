@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlock_client::blocking::Client;
 use dlock_client::internal::{Holding, invalid, lasted, run_blocking, verdict, without_blocking};
-use dlock_client::{Error, Lost, Released};
+use dlock_client::{Error, Lost};
 
 /// How long dropping a guard may block.
 const RELEASE_WITHIN: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ const RELEASE_WITHIN: Duration = Duration::from_secs(1);
 /// let guard = lock.acquire()?;
 /// assert!(lock.try_acquire()?.is_none());
 /// println!("the fencing token is {}", guard.token());
-/// guard.release()?.ok_or_lost()?;
+/// guard.release()?;
 /// # Ok::<(), dlock_client::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -70,6 +70,8 @@ impl QuorumLock {
 
     options! {
         lease(time: Duration),
+        fixed_lease(time: Duration),
+        timeout(time: Duration),
         max_hold(time: Duration),
         label(label: impl AsRef<[u8]>),
         server_timeout(timeout: Duration),
@@ -111,51 +113,11 @@ impl QuorumLock {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire), and those of [`QuorumGuard::with`].
-    pub fn with<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&QuorumGuard) -> T,
-    ) -> Result<T, Error> {
-        self.acquire()?.with(work)
-    }
-
-    /// As [`with`](Self::with), for work that can fail: its error is returned as it is. If the hold was lost, that is
-    /// the error.
-    ///
-    /// # Errors
-    ///
-    /// As [`with`](Self::with), and that of the work.
-    pub fn try_with<T: Send + 'static, E: From<Error>>(
+    pub fn with<T, E: From<Error>>(
         &self,
         work: impl FnOnce(&QuorumGuard) -> Result<T, E>,
     ) -> Result<T, E> {
-        self.acquire()?.try_with(work)
-    }
-
-    /// As [`with`](Self::with), but waits at most `time` for the grant. None: not granted in that time, and the work
-    /// did not run.
-    ///
-    /// # Errors
-    ///
-    /// As [`with`](Self::with).
-    pub fn with_timeout<T: Send + 'static>(
-        &self,
-        time: Duration,
-        work: impl FnOnce(&QuorumGuard) -> T,
-    ) -> Result<Option<T>, Error> {
-        self.acquire_timeout(time)?.map(|guard| guard.with(work)).transpose()
-    }
-
-    /// As [`with_timeout`](Self::with_timeout), for work that can fail.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_with`](Self::try_with).
-    pub fn try_with_timeout<T: Send + 'static, E: From<Error>>(
-        &self,
-        time: Duration,
-        work: impl FnOnce(&QuorumGuard) -> Result<T, E>,
-    ) -> Result<Option<T>, E> {
-        self.acquire_timeout(time)?.map(|guard| guard.try_with(work)).transpose()
+        self.acquire()?.with(work)
     }
 
     fn guard(&self, inner: crate::QuorumGuard) -> QuorumGuard {
@@ -177,7 +139,7 @@ impl QuorumGuard {
     /// # Errors
     ///
     /// As there, and [`Invalid`](dlock_client::ErrorKind::Invalid) in asynchronous code.
-    pub fn release(self) -> Result<Released, Error> {
+    pub fn release(self) -> Result<(), Error> {
         self.clients.run(Holding::release(&self.inner))?
     }
 
@@ -186,23 +148,10 @@ impl QuorumGuard {
     ///
     /// # Errors
     ///
-    /// [`Lost`](dlock_client::ErrorKind::Lost) if the hold was over before the work was: its result is dropped.
-    /// [`ReleaseUnknown`](dlock_client::ErrorKind::ReleaseUnknown), which has the result: whether the hold lasted until
-    /// then is not known.
-    pub fn with<T: Send + 'static>(self, work: impl FnOnce(&Self) -> T) -> Result<T, Error> {
-        self.try_with(|guard| Ok(work(guard)))
-    }
-
-    /// As [`with`](Self::with), for work that can fail: its error is returned as it is. If the hold was lost, that is
-    /// the error.
-    ///
-    /// # Errors
-    ///
-    /// As [`with`](Self::with), and that of the work.
-    pub fn try_with<T: Send + 'static, E: From<Error>>(
-        self,
-        work: impl FnOnce(&Self) -> Result<T, E>,
-    ) -> Result<T, E> {
+    /// That of the work, as it is. [`Lost`](dlock_client::ErrorKind::Lost) if the hold was over before the work was,
+    /// whatever that returned. [`ReleaseUnknown`](dlock_client::ErrorKind::ReleaseUnknown) after work that succeeded:
+    /// whether the hold lasted until then is not known.
+    pub fn with<T, E: From<Error>>(self, work: impl FnOnce(&Self) -> Result<T, E>) -> Result<T, E> {
         let done = work(&self);
         lasted(&self.inner)?;
         verdict(done, self.release())

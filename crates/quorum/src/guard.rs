@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_client::internal::{Holding, by_the_clock, sleep_until, under};
-use dlock_client::{Error, Lost, Released};
+use dlock_client::{Error, Lost};
 use dlock_wire::reply::quote;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
@@ -98,14 +98,14 @@ impl Deref for QuorumGuard {
 }
 
 impl QuorumGuard {
-    /// Releases it on all servers. [`Released::Gone`]: without the servers that had lost it before, there is no
-    /// majority.
+    /// Releases it on all servers.
     ///
     /// Waits until a majority has released it, so that other clients can acquire the lock, but at most for the timeout
     /// of one server; then it goes on in the background.
     ///
     /// # Errors
     ///
+    /// [`Lost`](dlock_client::ErrorKind::Lost): without the servers that had lost it before, there is no majority.
     /// [`NoQuorum`](dlock_client::ErrorKind::NoQuorum): fewer than a majority said in that time that they released it;
     /// other clients may have to wait until the lease ends.
     /// [`ReleaseUnknown`](dlock_client::ErrorKind::ReleaseUnknown): replies were lost, and too few servers know whether
@@ -114,7 +114,7 @@ impl QuorumGuard {
     /// # Cancel safety
     ///
     /// Dropping this future does not stop the release: it goes on in the background.
-    pub async fn release(self) -> Result<Released, Error> {
+    pub async fn release(self) -> Result<(), Error> {
         Holding::release(&self).await
     }
 
@@ -128,30 +128,15 @@ impl QuorumGuard {
     ///
     /// # Errors
     ///
-    /// [`Lost`](dlock_client::ErrorKind::Lost), which says why and whether the work had finished.
-    /// [`ReleaseUnknown`](dlock_client::ErrorKind::ReleaseUnknown), which has the result of the work: whether the hold
-    /// lasted until then is not known.
+    /// That of the work, as it is. [`Lost`](dlock_client::ErrorKind::Lost), which says why and whether the work had
+    /// finished, whatever that returned. [`ReleaseUnknown`](dlock_client::ErrorKind::ReleaseUnknown) after work that
+    /// succeeded: whether the hold lasted until then is not known.
     ///
     /// # Cancel safety
     ///
     /// Dropping this future drops the work and releases the hold in the background.
-    pub async fn with<T, F>(self, work: impl FnOnce(QuorumHold) -> F) -> Result<T, Error>
+    pub async fn with<T, E, F>(self, work: impl FnOnce(QuorumHold) -> F) -> Result<T, E>
     where
-        T: Send + 'static,
-        F: Future<Output = T>,
-    {
-        self.try_with(|hold| async move { Ok(work(hold).await) }).await
-    }
-
-    /// As [`with`](Self::with), for work that can fail: its error is returned as it is. The hold is released in both
-    /// cases. If the hold was lost, that is the error, whatever the work returned.
-    ///
-    /// # Errors and cancel safety
-    ///
-    /// As [`with`](Self::with), and the errors of the work.
-    pub async fn try_with<T, E, F>(self, work: impl FnOnce(QuorumHold) -> F) -> Result<T, E>
-    where
-        T: Send + 'static,
         F: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
@@ -177,7 +162,7 @@ impl Holding for QuorumGuard {
         work
     }
 
-    async fn release(&self) -> Result<Released, Error> {
+    async fn release(&self) -> Result<(), Error> {
         let lost = Holding::lost_now(self);
         // An error: it has been told, or has ended.
         let _ = self.orders.try_send(());

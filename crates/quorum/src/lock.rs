@@ -37,7 +37,7 @@ const TIMEOUT: Duration = Duration::from_millis(200);
 /// let guard = lock.acquire().await?;
 /// assert!(lock.try_acquire().await?.is_none());
 /// println!("the fencing token is {}", guard.token());
-/// guard.release().await?.ok_or_lost()?;
+/// guard.release().await?;
 /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
 /// ```
 ///
@@ -68,8 +68,13 @@ pub struct QuorumLock {
     servers: Arc<[Client]>,
     key: Arc<[u8]>,
     lease: Option<Duration>,
+    /// Nothing renews it.
+    is_fixed: bool,
     max_hold: Option<Duration>,
     label: Option<Arc<[u8]>>,
+    /// How long `acquire` and `with` try.
+    wait: Option<Duration>,
+    /// Of one server.
     timeout: Option<Duration>,
     pause: (Duration, Duration),
 }
@@ -82,24 +87,33 @@ impl QuorumLock {
             servers: clients.into_iter().collect(),
             key: key.as_ref().into(),
             lease: None,
+            is_fixed: false,
             max_hold: None,
             label: None,
+            wait: None,
             timeout: None,
             pause: (Duration::from_millis(10), Duration::from_millis(100)),
         }
     }
 
-    /// A lease of this length, 30 ms to 365 days, that nothing renews. Without this, the lease is the shortest of
-    /// those of the clients, and a watchdog renews it every third of it while the guard lives.
+    /// The lease, 30 ms to 365 days, which a watchdog renews every third of it while the guard lives. Without this, it
+    /// is the shortest of those of the clients.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = Some(lease);
+        (self.lease, self.is_fixed) = (Some(lease), false);
+        self
+    }
+
+    /// A lease of this length, 30 ms to 365 days, that nothing renews.
+    #[must_use]
+    pub fn fixed_lease(mut self, lease: Duration) -> Self {
+        (self.lease, self.is_fixed) = (Some(lease), true);
         self
     }
 
     /// As [`Lock::max_hold`](dlock_client::Lock::max_hold): the longest time that the watchdog keeps the lock alive, 1
     /// ms to 365 days. Then it is lost with the reason [`MaxHold`](dlock_client::Lost::MaxHold), and released. No
-    /// effect with a [`lease`](QuorumLock::lease). The setting of the clients does not apply.
+    /// effect with a [`fixed_lease`](QuorumLock::fixed_lease). The setting of the clients does not apply.
     #[must_use]
     pub fn max_hold(mut self, time: Duration) -> Self {
         self.max_hold = Some(time);
@@ -110,6 +124,14 @@ impl QuorumLock {
     #[must_use]
     pub fn label(mut self, label: impl AsRef<[u8]>) -> Self {
         self.label = Some(label.as_ref().into());
+        self
+    }
+
+    /// How long [`acquire`](Self::acquire) and [`with`](Self::with) try at most, also while too few servers answer. The
+    /// time of the work is not limited.
+    #[must_use]
+    pub fn timeout(mut self, time: Duration) -> Self {
+        self.wait = Some(time);
         self
     }
 
@@ -148,18 +170,16 @@ impl QuorumLock {
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](QuorumLock::try_acquire): it does not wait for servers to come back.
+    /// As [`try_acquire`](QuorumLock::try_acquire): without a [`timeout`](Self::timeout) it does not wait for servers to
+    /// come back. After that [`NotAcquired`](ErrorKind::NotAcquired): another client had it at the last attempt.
     ///
     /// # Cancel safety
     ///
     /// As [`try_acquire`](QuorumLock::try_acquire).
     pub async fn acquire(&self) -> Result<QuorumGuard, Error> {
-        loop {
-            // None would mean that "never" has come.
-            if let Some(guard) = self.acquire_with(Deadline::Never).await? {
-                return Ok(guard);
-            }
-        }
+        let deadline = self.wait.map_or(Deadline::Never, Deadline::after);
+        let guard = self.acquire_with(deadline).await?;
+        guard.ok_or_else(|| internal::of_keys(internal::not_acquired(), vec![self.key.to_vec()]))
     }
 
     /// Tries for at most `time`, also while too few servers answer. None: another client had it at the last attempt.
@@ -233,10 +253,8 @@ impl QuorumLock {
     /// One attempt. None: another client has the lock, or is about to.
     async fn attempt(&self, terms: Terms) -> Result<Option<QuorumGuard>, Error> {
         let label = self.label.as_ref();
-        let upkeep = match (self.lease, self.max_hold) {
-            (None, max_hold) => Upkeep::Renewed { max_hold },
-            (Some(_), _) => Upkeep::None,
-        };
+        let max_hold = self.max_hold;
+        let upkeep = if self.is_fixed { Upkeep::None } else { Upkeep::Renewed { max_hold } };
         let (orders, mut view) = Driver::start(&self.servers, &self.key, label, terms, upkeep)?;
         let decided = view.wait_for(|view| view.standing != Standing::Pending).await;
         let Ok(decided) = decided.map(|view| view.clone()) else {
@@ -276,92 +294,20 @@ impl QuorumLock {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), and [`Lost`](ErrorKind::Lost), which says why and whether the work had finished.
-    /// [`ReleaseUnknown`](ErrorKind::ReleaseUnknown), which has the result of the work: whether the hold lasted until
-    /// then is not known.
+    /// As [`acquire`](Self::acquire), and those of [`QuorumGuard::with`].
     ///
     /// # Cancel safety
     ///
     /// Dropping this future gives up, or drops the work and releases the hold in the background. It does not borrow the
     /// lock, so it can be spawned if the work can.
-    pub fn with<T, F, W>(&self, work: W) -> impl Future<Output = Result<T, Error>> + use<T, F, W>
+    pub fn with<T, E, F, W>(&self, work: W) -> impl Future<Output = Result<T, E>> + use<T, E, F, W>
     where
-        T: Send + 'static,
-        F: Future<Output = T>,
+        F: Future<Output = Result<T, E>>,
+        E: From<Error>,
         W: FnOnce(QuorumHold) -> F,
     {
         let lock = self.clone();
         async move { lock.acquire().await?.with(work).await }
-    }
-
-    /// As [`with`](Self::with), for work that can fail: its error is returned as it is. The hold is released in both
-    /// cases. If the hold was lost, that is the error, whatever the work returned.
-    ///
-    /// # Errors and cancel safety
-    ///
-    /// As [`with`](Self::with), and the errors of the work.
-    pub fn try_with<T, E, F, W>(
-        &self,
-        work: W,
-    ) -> impl Future<Output = Result<T, E>> + use<T, E, F, W>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, E>>,
-        E: From<Error>,
-        W: FnOnce(QuorumHold) -> F,
-    {
-        let lock = self.clone();
-        async move { lock.acquire().await?.try_with(work).await }
-    }
-
-    /// As [`with`](Self::with), but waits at most `time` for the grant. None: not granted in that time, and the work
-    /// did not run. The time of the work is not limited.
-    ///
-    /// # Errors and cancel safety
-    ///
-    /// As [`with`](Self::with).
-    pub fn with_timeout<T, F, W>(
-        &self,
-        time: Duration,
-        work: W,
-    ) -> impl Future<Output = Result<Option<T>, Error>> + use<T, F, W>
-    where
-        T: Send + 'static,
-        F: Future<Output = T>,
-        W: FnOnce(QuorumHold) -> F,
-    {
-        let lock = self.clone();
-        async move {
-            match lock.acquire_timeout(time).await? {
-                Some(guard) => guard.with(work).await.map(Some),
-                None => Ok(None),
-            }
-        }
-    }
-
-    /// As [`with_timeout`](Self::with_timeout), for work that can fail, as [`try_with`](Self::try_with).
-    ///
-    /// # Errors and cancel safety
-    ///
-    /// As [`try_with`](Self::try_with).
-    pub fn try_with_timeout<T, E, F, W>(
-        &self,
-        time: Duration,
-        work: W,
-    ) -> impl Future<Output = Result<Option<T>, E>> + use<T, E, F, W>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, E>>,
-        E: From<Error>,
-        W: FnOnce(QuorumHold) -> F,
-    {
-        let lock = self.clone();
-        async move {
-            match lock.acquire_timeout(time).await? {
-                Some(guard) => guard.try_with(work).await.map(Some),
-                None => Ok(None),
-            }
-        }
     }
 }
 

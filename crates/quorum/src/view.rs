@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_client::internal::{Moment, error, of_keys, release_unknown};
-use dlock_client::{Error, ErrorKind, Lost, Released};
+use dlock_client::internal::{Moment, error, lost_by_the_end, of_keys, release_unknown};
+use dlock_client::{Error, ErrorKind, Lost};
 
 use crate::attempt::Standing;
 use crate::tally::{Outcome, Tally};
@@ -54,11 +54,11 @@ impl View {
         lost: Option<Lost>,
         majority: usize,
         keys: Vec<Vec<u8>>,
-    ) -> Result<Released, Error> {
+    ) -> Result<(), Error> {
         match (lost, self.tally.outcome(majority)) {
-            (Some(reason), _) => Ok(Released::Gone { reason, keys }),
-            (None, Outcome::Released) => Ok(Released::Remaining(0)),
-            (None, Outcome::Lost) => Ok(Released::Gone { reason: Lost::Refused, keys }),
+            (Some(reason), _) => Err(of_keys(lost_by_the_end(reason), keys)),
+            (None, Outcome::Released) => Ok(()),
+            (None, Outcome::Lost) => Err(of_keys(lost_by_the_end(Lost::Refused), keys)),
             (None, Outcome::Unknown) => Err(of_keys(release_unknown(), keys)),
             (None, Outcome::Silent) => {
                 let text = format!("only {} servers released it in time", self.tally.released);

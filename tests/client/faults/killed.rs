@@ -56,9 +56,9 @@ async fn kill_one(server: &Server, client: &Client, key: &str) -> Duration {
     })
     .await;
     let released = Instant::now();
-    let _ = holder.release().await.unwrap();
+    holder.release().await.unwrap();
     let (next, granted) = within("the next", behind).await.unwrap();
-    let _ = next.release().await.unwrap();
+    next.release().await.unwrap();
     granted - released
 }
 

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::task::Poll;
 use std::time::Duration;
 
-use dlock_client::{Client, ErrorKind, Lost};
+use dlock_client::{Client, Error, ErrorKind, Lost};
 use dlock_testing::{Guarded, Server};
 
 use crate::support::{start, until, within};
@@ -57,7 +57,7 @@ async fn stop_one(server: &Server, client: &Client, file: &Path) -> u64 {
     .await;
     assert!(ended.unwrap().success(), "the work was lost, and for no other reason");
     assert_eq!(next.lost_now(), None);
-    let _ = next.release().await.unwrap();
+    next.release().await.unwrap();
     done() - before
 }
 
@@ -74,6 +74,7 @@ fn the_process_that_is_stopped() {
             while file.write_all(b".").is_ok() {
                 short().await;
             }
+            Ok::<_, Error>(())
         };
         client.lock("k").with(work).await.unwrap_err()
     });

@@ -27,7 +27,7 @@ async fn a_hold_that_expires_is_lost_before_another_has_it() {
                 let client = Client::builder().lease(lease).connect(&proxy.url()).await.unwrap();
                 let case = format!("{variant:?} own lease {own_lease} hole {hole:?}");
                 let lock = variant.lock(&client, &case);
-                let lock = if own_lease { lock.lease(lease) } else { lock };
+                let lock = if own_lease { lock.fixed_lease(lease) } else { lock };
                 let guard = within("the acquire", lock.acquire()).await.unwrap();
                 let lost = watch(&guard);
                 let granted = next(server, variant, &case, guard.hold());
@@ -98,7 +98,7 @@ async fn a_lost_message_is_harmless() {
         }
         proxy.swallow_messages();
         let released = Instant::now();
-        let _ = guard.release().await.unwrap();
+        guard.release().await.unwrap();
         let guard = within("the waiter", waiting).await.unwrap();
         assert!(released.elapsed() < queue, "asks again after {:?}", released.elapsed());
         // Without a message about the break, the next renewal reports it.

@@ -33,7 +33,7 @@ async fn a_failover_makes_no_second_leader() {
             replica.forget_connection();
             until("the leader to be bound again", bound).await;
             assert_eq!(leadership.lost_now(), None);
-            let _ = leadership.resign().await.unwrap();
+            leadership.resign().await.unwrap();
         }
         let (_next, latter, since) = within("the next leader", next).await.unwrap();
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -103,7 +103,7 @@ async fn failovers(down_after: u32) {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 assert_eq!(next.lost_now(), None);
                 check_order("primary dies", former, latter);
-                let _ = next.resign().await.unwrap();
+                next.resign().await.unwrap();
                 if is_lost { Err(since - start) } else { Ok(again) }
             }));
         }

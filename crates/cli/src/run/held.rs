@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use dlock_admin::{Entry, Kind};
-use dlock_client::{Client, Error, Guard, Hold, Lock, Lost, Permit, Released};
+use dlock_client::{Client, Error, Guard, Hold, Lock, Lost, Permit};
 use nix::unistd::gethostname;
 
 use crate::args::Run;
@@ -36,7 +36,7 @@ macro_rules! with_options {
     ($handle:expr, $args:expr, $owner:expr, $label:expr) => {{
         let mut handle = $handle.owner($owner).label($label);
         if let Some(lease) = $args.lease {
-            handle = handle.lease(lease);
+            handle = handle.fixed_lease(lease);
         }
         if let Some(max_hold) = $args.max_hold {
             handle = handle.max_hold(max_hold);
@@ -150,11 +150,11 @@ impl Held {
     }
 
     /// Releases the hold.
-    pub async fn release(self) -> Result<Released, Error> {
+    pub async fn release(self) -> Result<(), Error> {
         match self.what {
             What::Lock(guard) => guard.release().await,
             What::Permit(permit) => permit.release().await,
-            What::View(_) => Ok(Released::Remaining(0)),
+            What::View(_) => Ok(()),
         }
     }
 }

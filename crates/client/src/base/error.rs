@@ -3,9 +3,7 @@
 mod codes;
 pub(crate) mod hints;
 
-use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use dlock_wire::reply::quote;
 
@@ -15,12 +13,12 @@ use crate::base::lost::Lost;
 ///
 /// `Display` adds the key and the server where they are known and the text does not name them.
 ///
-/// "Not granted (in time)" is never an error: those calls return `None`.
+/// Where "not granted (in time)" is an answer, calls return `None`.
 ///
 /// ```
 /// # use dlock_client::{Error, ErrorKind};
 /// fn is_worth_another_try(error: &Error) -> bool {
-///     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Busy)
+///     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::NotAcquired)
 /// }
 /// ```
 #[derive(Debug, Clone)]
@@ -34,19 +32,8 @@ struct Inner {
     /// `host:port`; of one that Sentinels name, the name of the primary if its address is not known.
     server: Option<String>,
     keys: Vec<Key>,
-    finished: Option<Finished>,
     /// An earlier copy of the request got no answer: what it did is not known.
     repeated: bool,
-}
-
-/// The value of work that had finished. Clones of an error share it.
-#[derive(Clone)]
-struct Finished(Arc<Mutex<Option<Box<dyn Any + Send>>>>);
-
-impl fmt::Debug for Finished {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Finished").finish_non_exhaustive()
-    }
 }
 
 #[derive(Clone, PartialEq)]
@@ -65,6 +52,8 @@ const KEYS_SHOWN: usize = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
+    /// The [`timeout`](crate::Lock::timeout) is over: others have the lock.
+    NotAcquired,
     /// The hold is gone, or was never there: stop the work that it protected.
     NotHeld,
     /// The owner holds the lock already, and re-entry was refused on purpose.
@@ -92,12 +81,12 @@ pub enum ErrorKind {
     Lost {
         /// Why it was lost.
         reason: Lost,
-        /// Of [`with`](crate::Lock::with): true if the work had run to its end when the loss was noticed (its result is
-        /// dropped), false if the work was cancelled. False from everything else.
+        /// True if the work had run to its end when the loss was noticed: of a release, and of
+        /// [`with`](crate::Lock::with), which drops its result. False if `with` cancelled it, and of everything else.
         finished: bool,
     },
     /// The work had finished, and whether the hold lasted until then is not known: decide whether its result counts.
-    /// [`Error::take_finished`] has what it returned.
+    /// [`with`](crate::Lock::with) drops that: work whose result may count has a place for it, or a guard.
     ///
     /// The server does not know the hold: it has lost or forgotten it. From [`with`](crate::Lock::with) also: no server
     /// answered to the release.
@@ -109,9 +98,6 @@ pub enum ErrorKind {
     Closed,
     /// No server answered in the time there was. The request may or may not have been carried out.
     Unavailable,
-    /// All dedicated connections of the client are in use: see
-    /// [`ClientBuilder::dedicated_connections`](crate::ClientBuilder::dedicated_connections).
-    Busy,
     /// Fewer replicas than asked for have the grant; it was released.
     Replicas {
         /// How many acknowledged it.
@@ -150,7 +136,6 @@ impl Error {
             source: None,
             server: None,
             keys: Vec::new(),
-            finished: None,
             repeated: false,
         }))
     }
@@ -216,20 +201,23 @@ impl Error {
         Self::new(ErrorKind::Quarantine, text)
     }
 
+    pub(crate) fn not_acquired() -> Self {
+        Self::new(ErrorKind::NotAcquired, "not acquired in time: others have it, or come first")
+    }
+
     /// What an acquire was granted has ended: it begins again.
     pub(crate) fn spent() -> Self {
         Self::new(ErrorKind::Spent, "what was granted has ended before it counted")
     }
 
-    /// The error of a release, for work that had finished under the hold and returned `value`.
-    pub(crate) fn unknown_after(mut self, value: impl Any + Send) -> Self {
+    /// The error of a release, for work that had finished under the hold.
+    pub(crate) fn after_work(mut self) -> Self {
         if self.kind() != ErrorKind::ReleaseUnknown {
             self.0.kind = ErrorKind::ReleaseUnknown;
             self.0
                 .text
                 .insert_str(0, "the work had finished, but its hold could not be released: ");
         }
-        self.0.finished = Some(Finished(Arc::new(Mutex::new(Some(Box::new(value))))));
         self
     }
 
@@ -311,30 +299,6 @@ impl Error {
     /// The keys, if the call was about some. Where a hold of several locks was lost, those of them that were.
     pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
         self.0.keys.iter().map(|key| key.0.as_slice())
-    }
-
-    /// What the work returned: of [`ReleaseUnknown`](ErrorKind::ReleaseUnknown), from calls that work under a hold.
-    /// None: it is of another type, was taken before, or there is none. Clones of the error share it.
-    ///
-    /// ```
-    #[doc = example!()]
-    /// use dlock_client::ErrorKind;
-    ///
-    /// let count: u64 = match client.lock("report").with(|_| async { 17 }).await {
-    ///     Ok(count) => count,
-    ///     Err(error) if error.kind() == ErrorKind::ReleaseUnknown => {
-    ///         // Another owner may have worked meanwhile. Here that does no harm.
-    ///         error.take_finished().unwrap_or_default()
-    ///     }
-    ///     Err(error) => return Err(error),
-    /// };
-    /// assert_eq!(count, 17);
-    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
-    /// ```
-    pub fn take_finished<T: 'static>(&self) -> Option<T> {
-        let finished = self.0.finished.as_ref()?;
-        let mut value = finished.0.lock().unwrap_or_else(PoisonError::into_inner);
-        value.take_if(|value| value.is::<T>())?.downcast().ok().map(|value| *value)
     }
 }
 

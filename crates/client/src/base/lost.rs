@@ -58,30 +58,3 @@ impl fmt::Display for Lost {
         })
     }
 }
-
-/// What the release of a guard found. [`ok_or_lost`](Released::ok_or_lost) makes an error of `Gone`.
-#[must_use = "`Gone`: the hold had ended before the release, so the work may have overlapped another holder's"]
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Released {
-    /// One lock or several: released. The number of holds that their owner still has; other guards release those.
-    Remaining(u64),
-    /// Permits: returned. The number of free ones now; negative while more are out than the semaphore has.
-    Available(i64),
-    /// It had ended before. Of several locks one is enough; the others are released.
-    Gone {
-        /// Why, as far as this client knows.
-        reason: Lost,
-        /// The keys that were lost; of several locks, these alone.
-        keys: Vec<Vec<u8>>,
-    },
-}
-
-impl fmt::Display for Released {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Remaining(n) => write!(f, "released, {n} remaining"),
-            Self::Available(n) => write!(f, "returned, {n} available"),
-            Self::Gone { reason, .. } => write!(f, "nothing to release: {reason}"),
-        }
-    }
-}

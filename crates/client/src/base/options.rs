@@ -17,8 +17,10 @@ const BIND_MIN: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     pub(crate) lease: Option<Duration>,
-    /// The watchdog renews holds with that lease, too.
-    pub(crate) renews_lease: bool,
+    /// The watchdog does not renew the hold.
+    pub(crate) is_fixed: bool,
+    /// How long `acquire` and `with` wait.
+    pub(crate) timeout: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) owner: Option<Arc<[u8]>>,
     pub(crate) label: Option<Arc<[u8]>>,
@@ -32,7 +34,7 @@ impl Options {
     /// Errors of kind Invalid, naming the option.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.lease {
-            Some(lease) if self.renews_lease => check_renewed(lease)?,
+            Some(lease) if !self.is_fixed => check_renewed(lease)?,
             lease => lease.map_or(Ok(()), |lease| lease_ms(lease).map(drop))?,
         }
         self.max_hold.map_or(Ok(()), check_max_hold)?;
@@ -64,12 +66,7 @@ impl Options {
     /// How long the watchdog keeps the hold alive. None: as long as its guard lives, or there is no watchdog.
     pub(crate) fn max_hold_within(&self, settings: &Settings) -> Option<Duration> {
         let max_hold = self.max_hold.or(settings.max_hold);
-        max_hold.filter(|_| self.is_watched())
-    }
-
-    /// The watchdog renews the hold.
-    pub(crate) fn is_watched(&self) -> bool {
-        self.lease.is_none() || self.renews_lease
+        max_hold.filter(|_| !self.is_fixed)
     }
 
     /// The lease to request.

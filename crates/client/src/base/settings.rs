@@ -19,8 +19,8 @@ pub enum Wait {
     #[default]
     Queue,
     /// Block a dedicated connection for each waiting task. For servers behind proxies that do not pass messages on. At
-    /// most [`ClientBuilder::dedicated_connections`](crate::ClientBuilder::dedicated_connections) wait at a time; the
-    /// next gets [`ErrorKind::Busy`](crate::ErrorKind::Busy).
+    /// most [`ClientBuilder::dedicated_connections`](crate::ClientBuilder::dedicated_connections) block one at a time;
+    /// the others ask once a second.
     Blocking,
 }
 

@@ -8,7 +8,6 @@ use super::background::Background;
 use super::guards::Guard;
 use crate::Leader;
 use crate::base::error::Error;
-use crate::base::lost::Released;
 
 wrapper! {
     /// As [`crate::Election`].
@@ -23,7 +22,7 @@ wrapper! {
     ///     // A step of the work of the leader.
     ///     # break;
     /// }
-    /// leadership.resign()?.ok_or_lost()?;
+    /// leadership.resign()?;
     /// # Ok::<(), dlock_client::Error>(())
     /// ```
     #[derive(Clone)]
@@ -106,7 +105,7 @@ pub struct Leadership {
 
 impl Leadership {
     #[doc = waiting_as!(Leadership::resign)]
-    pub fn resign(self) -> Result<Released, Error> {
+    pub fn resign(self) -> Result<(), Error> {
         self.guard.release()
     }
 }

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 
 use super::background::Background;
 use crate::base::error::Error;
-use crate::base::lost::{Lost, Released};
+use crate::base::lost::Lost;
 use crate::handles::with::{Holding, lasted, verdict};
 
 /// How long dropping a guard may block.
@@ -25,7 +25,7 @@ macro_rules! guard {
 
         impl $name {
             #[doc = waiting_as!($name::release)]
-            pub fn release(self) -> Result<Released, Error> {
+            pub fn release(self) -> Result<(), Error> {
                 self.background.run(Holding::release(&self.inner))?
             }
 
@@ -34,20 +34,10 @@ macro_rules! guard {
             ///
             /// # Errors
             ///
-            /// [`Lost`](crate::ErrorKind::Lost) if the hold was over before the work was: its result is dropped.
-            /// [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown), which has the result: whether the hold lasted
-            /// until then is not known.
-            pub fn with<T: Send + 'static>(self, work: impl FnOnce(&Self) -> T) -> Result<T, Error> {
-                self.try_with(|guard| Ok(work(guard)))
-            }
-
-            /// As `with`, for work that can fail: its error is returned as it is. If the hold was lost, that is the
-            /// error.
-            ///
-            /// # Errors
-            ///
-            /// As `with`, and that of the work.
-            pub fn try_with<T: Send + 'static, E: From<Error>>(
+            /// That of the work, as it is. [`Lost`](crate::ErrorKind::Lost) if the hold was over before the work was,
+            /// whatever that returned. [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown) after work that succeeded:
+            /// whether the hold lasted until then is not known.
+            pub fn with<T, E: From<Error>>(
                 self,
                 work: impl FnOnce(&Self) -> Result<T, E>,
             ) -> Result<T, E> {
@@ -126,9 +116,9 @@ impl Permit {
     /// # Errors
     ///
     /// As there, and [`Invalid`](crate::ErrorKind::Invalid) in asynchronous code.
-    pub fn release_all(permits: impl IntoIterator<Item = Self>) -> Result<Vec<Released>, Error> {
+    pub fn release_all(permits: impl IntoIterator<Item = Self>) -> Result<(), Error> {
         let permits: Vec<Self> = permits.into_iter().collect();
-        let Some(first) = permits.first() else { return Ok(Vec::new()) };
+        let Some(first) = permits.first() else { return Ok(()) };
         let releases = permits.iter().map(|permit| Holding::release(&permit.inner));
         first.background.run(join_all(releases))?.into_iter().collect()
     }

@@ -23,7 +23,7 @@ use crate::shell::Core;
 /// let client = dlock_client::Client::connect(&url).await?;
 /// let guard = client.lock("invoice:42").acquire().await?;
 /// // Work that no other client does meanwhile.
-/// guard.release().await?.ok_or_lost()?;
+/// guard.release().await?;
 /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone)]

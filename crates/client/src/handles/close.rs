@@ -17,8 +17,8 @@ impl Client {
     ///   So do all later ones.
     /// - Holds whose guards still live are released; [`Hold::lost`](crate::Hold::lost) resolves with
     ///   [`Lost::Closed`] before that, work under `with` is cancelled, and
-    ///   [`Guard::release`](crate::Guard::release) finds it [`Gone`](crate::Released::Gone). A quorum lock is released
-    ///   on all its servers as soon as one of its clients is closed.
+    ///   [`Guard::release`](crate::Guard::release) says [`Lost`](crate::ErrorKind::Lost). A quorum lock is released on
+    ///   all its servers as soon as one of its clients is closed.
     /// - Then the connections end. Any other call fails with [`Closed`](crate::ErrorKind::Closed) from then on.
     ///
     /// It takes about a round trip, and no longer than [`response_timeout`](crate::ClientBuilder::response_timeout).
@@ -39,7 +39,8 @@ impl Client {
     ///
     /// ```
     #[doc = example!()]
-    ///     ///
+    /// use dlock_client::{ErrorKind, Lost};
+    ///
     /// let guard = client.lock("orders:7").acquire().await?;
     /// client.close().await?;
     /// assert_eq!(guard.lost_now(), Some(Lost::Closed));

@@ -10,7 +10,6 @@ use std::time::Duration;
 use crate::base::back_off::BackOff;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind};
-use crate::base::lost::Released;
 use crate::base::target::{Family, Keys, Target};
 use crate::handles::guard::Guard;
 use crate::handles::lock::Lock;
@@ -38,7 +37,7 @@ const BIND_MIN: Duration = Duration::from_millis(100);
 /// let leadership = election.campaign().await?;
 /// let leader = election.leader().await?.expect("a leader");
 /// assert_eq!((leader.value.as_slice(), leader.token), (&b"10.0.0.7:80"[..], leadership.token()));
-/// leadership.resign().await?.ok_or_lost()?;
+/// leadership.resign().await?;
 /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone)]
@@ -79,7 +78,7 @@ impl Election {
     /// is the lease of the client ([`ClientBuilder::lease`](crate::ClientBuilder::lease)).
     #[must_use]
     pub fn lease(self, lease: Duration) -> Self {
-        Self { lock: self.lock.renewed_lease(lease) }
+        Self { lock: self.lock.lease(lease) }
     }
 
     /// Waits in the queue of candidates, and leads.
@@ -185,7 +184,7 @@ pub struct Leadership {
 impl Leadership {
     /// Lets the next candidate lead.
     #[doc = errors_as!("[`Guard::release`]")]
-    pub async fn resign(self) -> Result<Released, Error> {
+    pub async fn resign(self) -> Result<(), Error> {
         self.guard.release().await
     }
 
@@ -240,7 +239,7 @@ impl Leaders {
     ///
     /// # Errors
     ///
-    /// As [`Election::leader`], and [`Busy`](crate::ErrorKind::Busy): no dedicated connection is free to wait on.
+    /// As [`Election::leader`].
     ///
     /// # Cancel safety
     ///

@@ -10,34 +10,45 @@ use futures_util::future::join_all;
 
 use crate::base::error::Error;
 use crate::base::hold_ref::HoldRef;
-use crate::base::lost::{Lost, Released};
+use crate::base::lost::Lost;
 use crate::base::settings::lease_ms;
 use crate::handles::with::{Holding, guard_with};
 use crate::hold::Hold;
 
+/// Owns a hold: dropping it releases that.
+pub(crate) trait Owning {
+    fn new(hold: Hold) -> Self;
+
+    fn as_hold(&self) -> &Hold;
+}
+
 /// What every guard can do with its field `held`.
 macro_rules! guard {
-    ($guard:ident of $hold:ident, $outcome:literal) => {
-        impl $guard {
-            pub(crate) fn new(hold: Hold) -> Self {
+    ($guard:ident of $hold:ident) => {
+        impl Owning for $guard {
+            fn new(hold: Hold) -> Self {
                 Self { held: hold.into() }
             }
 
-            /// Releases it:
-            #[doc = concat!($outcome, ",")]
-            /// or [`Released::Gone`] if it was lost before, which says why and names the keys.
-            ///
-            /// A request whose reply was lost is sent again, and the server says what the first copy found.
+            fn as_hold(&self) -> &Hold {
+                self.held.as_hold()
+            }
+        }
+
+        impl $guard {
+            /// Releases it. A request whose reply was lost is sent again, and the server says what the first copy found.
             ///
             /// # Errors
             ///
+            /// [`Lost`](crate::ErrorKind::Lost) if it had ended before: others may have worked under it meanwhile, and
+            /// the work should not count. Of several locks one is enough, and the error names those.
             /// [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown) if it does not know the hold any more.
             /// [`Unavailable`](crate::ErrorKind::Unavailable) if no server answered; the hold then ends with its lease.
             ///
             /// # Cancel safety
             ///
             /// Dropping this future does not stop the release: it goes on in the background.
-            pub async fn release(self) -> Result<Released, Error> {
+            pub async fn release(self) -> Result<(), Error> {
                 self.held.as_hold().release().await
             }
 
@@ -84,7 +95,7 @@ macro_rules! guard {
                 self.held.as_hold().tracked.report.instrument(work)
             }
 
-            fn release(&self) -> impl Future<Output = Result<Released, Error>> + Send {
+            fn release(&self) -> impl Future<Output = Result<(), Error>> + Send {
                 self.held.as_hold().release()
             }
         }
@@ -144,7 +155,7 @@ impl Hold {
 /// A hold of a lock. Release it with [`release`](Guard::release). Dropping the guard releases it in the background,
 /// which needs a running runtime: at the end of `main`, call `release`.
 ///
-/// While the guard lives, a watchdog renews the hold (unless it has its own lease). It ends with the
+/// While the guard lives, a watchdog renews the hold (unless its lease is fixed). It ends with the
 /// guard, with the client and with the runtime.
 #[must_use = "the lock is released when the guard is dropped"]
 #[derive(Debug)]
@@ -152,7 +163,7 @@ pub struct Guard {
     held: Hold,
 }
 
-guard!(Guard of Hold, "[`Released::Remaining`]");
+guard!(Guard of Hold);
 
 impl Guard {
     /// The work under it is done: its release tells observers.
@@ -168,11 +179,10 @@ pub struct Permit {
     held: PermitHold,
 }
 
-guard!(Permit of PermitHold, "[`Released::Available`]");
+guard!(Permit of PermitHold);
 
 impl Permit {
-    /// Releases all of these in one round trip for each server, however many they are. The results are in the order of
-    /// the permits.
+    /// Releases all of these in one round trip for each server, however many they are.
     ///
     /// # Errors
     ///
@@ -185,20 +195,18 @@ impl Permit {
     ///
     /// ```
     #[doc = example!()]
-    /// use dlock_client::{Permit, Released};
+    /// use dlock_client::Permit;
     ///
     /// let downloads = client.semaphore("downloads").limit(3);
     /// let mut permits = Vec::new();
     /// for _ in 0..3 {
     ///     permits.push(downloads.acquire().await?);
     /// }
-    /// let released = Permit::release_all(permits).await?;
-    /// assert_eq!(released.last(), Some(&Released::Available(3)));
+    /// Permit::release_all(permits).await?;
+    /// assert_eq!(downloads.available().await?, 3);
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
-    pub async fn release_all(
-        permits: impl IntoIterator<Item = Self>,
-    ) -> Result<Vec<Released>, Error> {
+    pub async fn release_all(permits: impl IntoIterator<Item = Self>) -> Result<(), Error> {
         let permits: Vec<Self> = permits.into_iter().collect();
         let releases = permits.iter().map(|permit| permit.held.as_hold().release());
         join_all(releases).await.into_iter().collect()
@@ -242,7 +250,7 @@ pub struct MultiGuard {
     held: MultiHold,
 }
 
-guard!(MultiGuard of MultiHold, "[`Released::Remaining`]");
+guard!(MultiGuard of MultiHold);
 
 view! {
     /// A view of a hold of several locks, for the work under it. It keeps no hold alive.

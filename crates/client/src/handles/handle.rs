@@ -13,24 +13,42 @@ macro_rules! handle {
                 Self { handle: $crate::acquire::Handle::new(core, target, keys) }
             }
 
-            /// A lease of this length, 1 ms to 365 days. The client does not renew such a hold: it ends after that time
-            /// unless it is released or renewed by hand. Without this, the lease is that of the client and a watchdog
-            /// renews it.
+            /// The lease, 30 ms to 365 days, which the watchdog renews every third of it: the time until others get the
+            /// lock after this process dies. Without this, it is that of the client
+            /// ([`ClientBuilder::lease`](crate::ClientBuilder::lease)).
             #[must_use]
             pub fn lease(mut self, lease: std::time::Duration) -> Self {
-                self.handle.options.lease = Some(lease);
+                self.handle.options_mut().lease = Some(lease);
+                self.handle.options_mut().is_fixed = false;
+                self
+            }
+
+            /// A lease of this length, 1 ms to 365 days, that nothing renews: the hold ends after that time unless it
+            /// is released or renewed by hand.
+            #[must_use]
+            pub fn fixed_lease(mut self, lease: std::time::Duration) -> Self {
+                self.handle.options_mut().lease = Some(lease);
+                self.handle.options_mut().is_fixed = true;
+                self
+            }
+
+            /// How long [`acquire`](Self::acquire) and [`with`](Self::with) wait at most: after that the error is
+            /// [`NotAcquired`](crate::ErrorKind::NotAcquired). The time of the work is not limited.
+            #[must_use]
+            pub fn timeout(mut self, time: std::time::Duration) -> Self {
+                self.handle.options_mut().timeout = Some(time);
                 self
             }
 
             /// The longest time that the watchdog keeps the hold alive, 1 ms to 365 days, so that a holder that hangs
             /// cannot keep the lock forever. After it the hold is lost with the reason
             /// [`MaxHold`](crate::Lost::MaxHold), and the server gives the lock to the next waiter: at most 1/64 and 3
-            /// ms later, unless another guard of the same owner holds it. No effect on holds with their own
-            /// [`lease`](Self::lease), which nothing renews. Without this, the time is that of
+            /// ms later, unless another guard of the same owner holds it. No effect on holds with
+            /// a [`fixed_lease`](Self::fixed_lease), which nothing renews. Without this, the time is that of
             /// [`ClientBuilder::max_hold`](crate::ClientBuilder::max_hold).
             #[must_use]
             pub fn max_hold(mut self, time: std::time::Duration) -> Self {
-                self.handle.options.max_hold = Some(time);
+                self.handle.options_mut().max_hold = Some(time);
                 self
             }
 
@@ -39,19 +57,19 @@ macro_rules! handle {
             /// that wait for the same key under one name, the later replaces the earlier.
             #[must_use]
             pub fn owner(mut self, owner: impl AsRef<[u8]>) -> Self {
-                self.handle.options.owner = Some(owner.as_ref().into());
+                self.handle.options_mut().owner = Some(owner.as_ref().into());
                 self
             }
 
             pub(crate) fn owned_by(mut self, owner: &std::sync::Arc<[u8]>) -> Self {
-                self.handle.options.owner = Some(owner.clone());
+                self.handle.options_mut().owner = Some(owner.clone());
                 self
             }
 
             /// A text for people, 0 to 256 bytes, that INFO and WAITERS show.
             #[must_use]
             pub fn label(mut self, label: impl AsRef<[u8]>) -> Self {
-                self.handle.options.label = Some(label.as_ref().into());
+                self.handle.options_mut().label = Some(label.as_ref().into());
                 self
             }
 
@@ -64,7 +82,7 @@ macro_rules! handle {
             /// Guards of one named owner share its hold, which is bound while all of them are.
             #[must_use]
             pub fn bind(mut self, rest: std::time::Duration) -> Self {
-                self.handle.options.bind = Some(rest);
+                self.handle.options_mut().bind = Some(rest);
                 self
             }
 
@@ -90,21 +108,16 @@ macro_rules! handle {
             ///
             /// # Errors
             ///
-            /// As [`try_acquire`](Self::try_acquire), and [`Deadlock`](crate::ErrorKind::Deadlock),
-            /// [`Limit`](crate::ErrorKind::Limit) (too many wait), [`Busy`](crate::ErrorKind::Busy) (no dedicated
-            /// connection is free to wait on), [`Stopped`](crate::ErrorKind::Stopped).
+            /// As [`try_acquire`](Self::try_acquire), and [`NotAcquired`](crate::ErrorKind::NotAcquired) (the
+            /// [`timeout`](Self::timeout) is over), [`Deadlock`](crate::ErrorKind::Deadlock),
+            /// [`Limit`](crate::ErrorKind::Limit) (too many wait), [`Stopped`](crate::ErrorKind::Stopped).
             ///
             /// # Cancel safety
             ///
             /// Dropping this future leaves the queue. What it was granted is released in the background.
             pub async fn acquire(&self) -> Result<$guard, $crate::base::error::Error> {
-                loop {
-                    // None would mean that "never" has come.
-                    let guard = self.acquire_with($crate::base::deadline::Deadline::Never).await?;
-                    if let Some(guard) = guard {
-                        return Ok(guard);
-                    }
-                }
+                let guard = self.acquire_with(self.handle.deadline()).await?;
+                guard.ok_or_else(|| self.handle.not_acquired())
             }
 
             /// As [`acquire`](Self::acquire), but waits at most `time`. None: not granted in that time.
@@ -120,8 +133,7 @@ macro_rules! handle {
                 &self,
                 deadline: $crate::base::deadline::Deadline,
             ) -> Result<Option<$guard>, $crate::base::error::Error> {
-                let hold = $crate::acquire::acquire(&self.handle, deadline).await?;
-                Ok(hold.map($guard::new))
+                $crate::acquire::acquire(&self.handle, deadline).await
             }
         }
 

@@ -76,7 +76,7 @@ impl Latch {
     ///
     /// [`Broken`](crate::ErrorKind::Broken) if it is deleted or flushed, or its time ends, before. The server
     /// remembers that for `dlock.request-memory-ms` (60 s), or until the latch is closed again.
-    /// [`Busy`](crate::ErrorKind::Busy), [`Unavailable`](crate::ErrorKind::Unavailable).
+    /// [`Unavailable`](crate::ErrorKind::Unavailable).
     ///
     /// # Cancel safety
     ///
@@ -115,7 +115,7 @@ impl Latch {
     ///
     /// # Errors
     ///
-    /// As [`wait`](Latch::wait), but never [`Busy`](crate::ErrorKind::Busy).
+    /// As [`wait`](Latch::wait).
     #[doc = cancel_read!()]
     pub async fn is_open(&self) -> Result<bool, Error> {
         let call = Await { key: &self.key, block_ms: None };

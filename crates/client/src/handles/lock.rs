@@ -37,15 +37,15 @@ pub use self::once::Once;
 /// assert!(lock.try_acquire().await?.is_none(), "each acquire is an owner of its own");
 /// assert!(lock.acquire_timeout(Duration::from_millis(20)).await?.is_none());
 /// println!("the fencing token is {}", guard.token());
-/// guard.release().await?.ok_or_lost()?;
+/// guard.release().await?;
 ///
-/// // Work under the lock. What can fail has `try_with`: one Result, with an error type of your own.
-/// let token = lock.with(|hold| async move { hold.token() }).await?;
+/// // Work under the lock, with an error type of your own.
 /// let parsed: Result<u64, Box<dyn std::error::Error>> =
-///     lock.try_with(|_| async { Ok("17".parse::<u64>()?) }).await;
+///     lock.with(|_| async { Ok("17".parse()?) }).await;
 /// assert_eq!(parsed.unwrap(), 17);
-/// let in_time = lock.with_timeout(Duration::from_secs(1), |hold| async move { hold.token() }).await?;
-/// assert!(in_time > Some(token));
+/// let soon = lock.timeout(Duration::from_secs(1));
+/// let token = soon.with(|hold| async move { Ok::<_, dlock_client::Error>(hold.token()) }).await?;
+/// assert!(token > 0);
 /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone)]
@@ -70,20 +70,15 @@ impl Lock {
     /// read-write locks, which ignore it.
     #[must_use]
     pub fn no_reentry(mut self) -> Self {
-        self.handle.options.no_reentry = !matches!(self.handle.target, Target::Lock(Family::Rw(_)));
+        let is_rw = matches!(self.handle.target, Target::Lock(Family::Rw(_)));
+        self.handle.options_mut().no_reentry = !is_rw;
         self
-    }
-
-    /// A lease that the watchdog renews.
-    pub(crate) fn renewed_lease(mut self, lease: Duration) -> Self {
-        self.handle.options.renews_lease = true;
-        self.lease(lease)
     }
 
     /// How to wait, in place of what the client was built with.
     #[must_use]
     pub fn wait(mut self, wait: Wait) -> Self {
-        self.handle.options.wait = Some(wait);
+        self.handle.options_mut().wait = Some(wait);
         self
     }
 
@@ -92,7 +87,7 @@ impl Lock {
     /// those replicas is promoted. Each such acquire uses a dedicated connection.
     #[must_use]
     pub fn replicas(mut self, replicas: u32, timeout: Duration) -> Self {
-        self.handle.options.replicas = Some(own_replicas(replicas, timeout, false));
+        self.handle.options_mut().replicas = Some(own_replicas(replicas, timeout, false));
         self
     }
 
@@ -100,7 +95,7 @@ impl Lock {
     /// (WAITAOF: Redis 7.2, Valkey; all of them with `appendonly yes`).
     #[must_use]
     pub fn replicas_on_disk(mut self, replicas: u32, timeout: Duration) -> Self {
-        self.handle.options.replicas = Some(own_replicas(replicas, timeout, true));
+        self.handle.options_mut().replicas = Some(own_replicas(replicas, timeout, true));
         self
     }
 

@@ -66,7 +66,7 @@ impl Semaphore {
     /// How to wait, in place of what the client was built with.
     #[must_use]
     pub fn wait(mut self, wait: Wait) -> Self {
-        self.handle.options.wait = Some(wait);
+        self.handle.options_mut().wait = Some(wait);
         self
     }
 
@@ -144,7 +144,7 @@ impl Semaphore {
     }
 
     /// As [`take`](Semaphore::take), but waits at most `time`, on a dedicated connection.
-    #[doc = errors_as!("[`take`](Semaphore::take)", ", and [`Busy`](crate::ErrorKind::Busy)")]
+    #[doc = errors_as!("[`take`](Semaphore::take)")]
     pub async fn take_timeout(&self, permits: u32, time: Duration) -> Result<bool, Error> {
         let (key, reqid) = (self.key().to_vec(), Name::new());
         let take = move |block_ms| {

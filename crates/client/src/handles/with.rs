@@ -1,7 +1,7 @@
 //! Work under a hold: it ends with the hold, and its result counts only if the hold lasted.
 
-use crate::base::error::Error;
-use crate::base::lost::{Lost, Released};
+use crate::base::error::{Error, ErrorKind};
+use crate::base::lost::Lost;
 
 /// A guard, as `with` sees it.
 pub trait Holding {
@@ -18,7 +18,7 @@ pub trait Holding {
     fn in_span<F: Future>(&self, work: F) -> impl Future<Output = F::Output>;
 
     /// Releases the hold.
-    fn release(&self) -> impl Future<Output = Result<Released, Error>> + Send;
+    fn release(&self) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
 /// Works under a hold and releases it.
@@ -29,7 +29,6 @@ pub trait Holding {
 /// work and of the release.
 pub async fn under<T, E, F>(hold: &impl Holding, work: impl FnOnce() -> F) -> Result<T, E>
 where
-    T: Send + 'static,
     E: From<Error>,
     F: Future<Output = Result<T, E>>,
 {
@@ -54,50 +53,21 @@ pub fn lasted(hold: &impl Holding) -> Result<(), Error> {
     hold.lost_now().map_or(Ok(()), |how| Err(Error::lost_by_the_end(how).of_keys(hold.lost_keys())))
 }
 
-impl Released {
-    /// An error if the hold had ended before the release: then others may have worked under the lock meanwhile, and
-    /// the work should not count.
-    ///
-    /// # Errors
-    ///
-    /// [`Lost`](crate::ErrorKind::Lost) with `finished: true`, as from [`with`](crate::Lock::with). It names the keys.
-    ///
-    /// ```
-    #[doc = example!()]
-    /// let guard = client.lock("orders:7").acquire().await?;
-    /// // ... the work ...
-    /// guard.release().await?.ok_or_lost()?;
-    /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
-    /// ```
-    pub fn ok_or_lost(self) -> Result<(), Error> {
-        match self {
-            Self::Remaining(_) | Self::Available(_) => Ok(()),
-            Self::Gone { reason, keys } => Err(Error::lost_by_the_end(reason).of_keys(keys)),
-        }
-    }
-}
-
 /// The result of work, after that outcome of the release.
 ///
 /// # Errors
 ///
 /// Those of the work and of the release. The error of work that failed comes before an outcome that is not known.
-pub fn verdict<T, E>(done: Result<T, E>, released: Result<Released, Error>) -> Result<T, E>
-where
-    T: Send + 'static,
-    E: From<Error>,
-{
+pub fn verdict<T, E: From<Error>>(done: Result<T, E>, released: Result<(), Error>) -> Result<T, E> {
     match (released, done) {
-        (Ok(released), done) => {
-            released.ok_or_lost()?;
-            done
-        }
-        (Err(error), Ok(value)) => Err(error.unknown_after(value).into()),
+        (Ok(()), done) => done,
+        (Err(error), _) if matches!(error.kind(), ErrorKind::Lost { .. }) => Err(error.into()),
+        (Err(error), Ok(_)) => Err(error.after_work().into()),
         (Err(_), failed) => failed,
     }
 }
 
-/// The methods of a guard that work under its hold, given what the work gets.
+/// The method of a guard that works under its hold, given what the work gets.
 macro_rules! guard_with {
     ($guard:ident, $hold:ident) => {
         impl $guard {
@@ -111,31 +81,15 @@ macro_rules! guard_with {
             ///
             /// # Errors
             ///
-            /// [`Lost`](crate::ErrorKind::Lost), which says why and whether the work had finished.
-            /// [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown), which has the result of the work: whether the hold
-            /// lasted until then is not known.
+            /// That of the work, as it is. [`Lost`](crate::ErrorKind::Lost), which says why and whether the work had
+            /// finished, whatever that returned. [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown) after work that
+            /// succeeded: whether the hold lasted until then is not known.
             ///
             /// # Cancel safety
             ///
             /// Dropping this future drops the work and releases the hold in the background.
-            pub async fn with<T, F>(
-                self,
-                work: impl FnOnce($hold) -> F,
-            ) -> Result<T, $crate::base::error::Error>
+            pub async fn with<T, E, F>(self, work: impl FnOnce($hold) -> F) -> Result<T, E>
             where
-                T: Send + 'static,
-                F: Future<Output = T>,
-            {
-                let hold = self.hold();
-                $crate::handles::with::under(&self, || async { Ok(work(hold).await) }).await
-            }
-
-            /// As [`with`](Self::with), for work that can fail: its error is returned as it is. The hold is released in
-            /// both cases. If the hold was lost, that is the error, whatever the work returned.
-            #[doc = errors_as!("[`with`](Self::with)", ", and that of the work")]
-            pub async fn try_with<T, E, F>(self, work: impl FnOnce($hold) -> F) -> Result<T, E>
-            where
-                T: Send + 'static,
                 F: Future<Output = Result<T, E>>,
                 E: From<$crate::base::error::Error>,
             {
@@ -147,7 +101,7 @@ macro_rules! guard_with {
 }
 pub(crate) use guard_with;
 
-/// The methods of a handle that acquire, work and release, given what the work gets.
+/// The method of a handle that acquires, works and releases, given what the work gets.
 macro_rules! handle_with {
     ($name:ident, $hold:ident) => {
         impl $name {
@@ -156,86 +110,26 @@ macro_rules! handle_with {
             ///
             /// # Errors
             ///
-            /// As [`acquire`](Self::acquire), and [`Lost`](crate::ErrorKind::Lost), which says why and whether the work
-            /// had finished. [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown), which has the result of the work:
-            /// whether the hold lasted until then is not known.
+            /// As [`acquire`](Self::acquire), and that of the work, as it is. [`Lost`](crate::ErrorKind::Lost), which
+            /// says why and whether the work had finished, whatever that returned.
+            /// [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown) after work that succeeded: whether the hold lasted
+            /// until then is not known.
             ///
             /// # Cancel safety
             ///
             /// Dropping this future leaves the queue, or drops the work and releases the hold in the background. It
             /// does not borrow the handle, so it can be spawned if the work can.
-            pub fn with<T, F, W>(
-                &self,
-                work: W,
-            ) -> impl Future<Output = Result<T, $crate::base::error::Error>> + use<T, F, W>
-            where
-                T: Send + 'static,
-                F: Future<Output = T>,
-                W: FnOnce($hold) -> F,
-            {
-                let handle = self.clone();
-                async move { handle.acquire().await?.with(work).await }
-            }
-
-            /// As [`with`](Self::with), for work that can fail: its error is returned as it is. The hold is released in
-            /// both cases. If the hold was lost, that is the error, whatever the work returned.
-            #[doc = errors_as!("[`with`](Self::with)", ", and that of the work")]
-            pub fn try_with<T, E, F, W>(
+            pub fn with<T, E, F, W>(
                 &self,
                 work: W,
             ) -> impl Future<Output = Result<T, E>> + use<T, E, F, W>
             where
-                T: Send + 'static,
                 F: Future<Output = Result<T, E>>,
                 E: From<$crate::base::error::Error>,
                 W: FnOnce($hold) -> F,
             {
                 let handle = self.clone();
-                async move { handle.acquire().await?.try_with(work).await }
-            }
-
-            /// As [`with`](Self::with), but waits at most `time` for the grant. None: not granted in that time, and the
-            /// work did not run. The time of the work is not limited.
-            #[doc = errors_as!("[`with`](Self::with)")]
-            pub fn with_timeout<T, F, W>(
-                &self,
-                time: std::time::Duration,
-                work: W,
-            ) -> impl Future<Output = Result<Option<T>, $crate::base::error::Error>> + use<T, F, W>
-            where
-                T: Send + 'static,
-                F: Future<Output = T>,
-                W: FnOnce($hold) -> F,
-            {
-                let handle = self.clone();
-                async move {
-                    match handle.acquire_timeout(time).await? {
-                        Some(guard) => guard.with(work).await.map(Some),
-                        None => Ok(None),
-                    }
-                }
-            }
-
-            /// As [`with_timeout`](Self::with_timeout), for work that can fail, as [`try_with`](Self::try_with).
-            #[doc = errors_as!("[`try_with`](Self::try_with)")]
-            pub fn try_with_timeout<T, E, F, W>(
-                &self,
-                time: std::time::Duration,
-                work: W,
-            ) -> impl Future<Output = Result<Option<T>, E>> + use<T, E, F, W>
-            where
-                T: Send + 'static,
-                F: Future<Output = Result<T, E>>,
-                E: From<$crate::base::error::Error>,
-                W: FnOnce($hold) -> F,
-            {
-                let handle = self.clone();
-                async move {
-                    match handle.acquire_timeout(time).await? {
-                        Some(guard) => guard.try_with(work).await.map(Some),
-                        None => Ok(None),
-                    }
-                }
+                async move { handle.acquire().await?.with(work).await }
             }
         }
     };

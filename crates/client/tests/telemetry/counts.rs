@@ -25,7 +25,7 @@ async fn waits_holds_losses_renewals_and_reconnects_are_counted() {
     let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
     until("the waiter", || waiters(&server, "door") == 1).await;
     sleep(Duration::from_secs(1)).await;
-    let _ = first.release().await.unwrap();
+    first.release().await.unwrap();
     let second = waiting.await.unwrap();
     let granted = "{kind=lock,outcome=granted}";
     let mut waits = counts.times(&format!("dlock_client_wait_seconds{granted}"));

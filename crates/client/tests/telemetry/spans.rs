@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_client::{Client, ErrorKind, Lost};
+use dlock_client::{Client, Error, ErrorKind, Lost};
 use dlock_testing_server::FakeServer;
 use tokio::time::sleep;
 use tracing::Instrument as _;
@@ -20,11 +20,11 @@ async fn a_contended_acquire_and_its_hold_are_two_spans_of_the_caller() {
     let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() }.instrument(caller));
     until("the waiter", || waiters(&server, "door") == 1).await;
     sleep(Duration::from_millis(250)).await;
-    let _ = first.release().await.unwrap();
+    first.release().await.unwrap();
     let second = waiting.await.unwrap();
     let token = second.token();
     sleep(Duration::from_secs(2)).await;
-    let _ = second.release().await.unwrap();
+    second.release().await.unwrap();
     println!("{}", log.text());
 
     let acquire = log.line(&["handler:dlock.acquire{", &format!("dlock.token={token}")]);
@@ -63,7 +63,7 @@ async fn outcomes_without_a_grant_are_told_apart() {
     assert_eq!(client.lock("").acquire().await.unwrap_err().kind(), ErrorKind::Invalid);
     let failed = log.line(&["dlock.acquire{", "dlock.outcome=\"invalid\""]);
     assert!(failed.contains("error.type=\"invalid\"") && failed.contains("ERROR"), "{failed}");
-    let _ = guard.release().await.unwrap();
+    guard.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -74,7 +74,8 @@ async fn a_lost_hold_is_a_warning_in_its_span_and_work_under_a_hold_is_inside_it
     let lock = client.lock("door");
     let work = lock.with(|hold| async move {
         tracing::info!("working");
-        hold.lost().await
+        hold.lost().await;
+        Ok::<_, Error>(())
     });
     let (worked, ()) = tokio::join!(work, async {
         until("the hold", || !log.lines(&["working"]).is_empty()).await;
@@ -123,7 +124,7 @@ async fn outages_reconnects_and_late_renewals_are_events() {
     let late = log.line(&["WARN", "dlock.hold{", "late renewal"]);
     assert!(late.contains("lease_ms=30000"), "{late}");
     assert_eq!(guard.lost_now(), None);
-    let _ = guard.release().await.unwrap();
+    guard.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_client::{Client, Error, ErrorKind, Lost, MultiGuard, MultiLock, Once, Released};
+use dlock_client::{Client, Error, ErrorKind, Lost, MultiGuard, MultiLock, Once};
 use dlock_testing_server::FakeServer;
 use tokio::time::sleep;
 
@@ -36,12 +36,13 @@ async fn several_locks_of_which_one_was_lost_are_lost() {
         let guard: MultiGuard = both(&client, owner).acquire().await.unwrap();
         server.break_lock("b");
         assert_eq!(guard.lost().await, Lost::Broken);
-        let gone = Released::Gone { reason: Lost::Broken, keys: vec![b"b".to_vec()] };
-        assert_eq!(guard.release().await.unwrap(), gone);
+        let error = guard.release().await.unwrap_err();
+        assert_eq!((error.kind(), keys(&error)), (finished(Lost::Broken), vec![&b"b"[..]]));
         assert!(is_free(&server, "a").await, "{owner:?}");
 
         // It comes too late for the work: only the reply to the release says so.
-        let done = both(&client, owner).with(async |_| server.break_lock("b")).await;
+        let done =
+            both(&client, owner).with(async |_| Ok::<_, Error>(server.break_lock("b"))).await;
         let error = done.unwrap_err();
         assert!(
             matches!(error.kind(), ErrorKind::Lost { finished: true, .. }),
@@ -51,12 +52,11 @@ async fn several_locks_of_which_one_was_lost_are_lost() {
 
         let guard = both(&client, owner).acquire().await.unwrap();
         server.break_lock("a");
-        let error = guard.release().await.unwrap().ok_or_lost().unwrap_err();
+        let error = guard.release().await.unwrap_err();
         assert_eq!(keys(&error), [b"a"], "{owner:?}");
         assert!(is_free(&server, "b").await, "{owner:?}");
 
-        let released = both(&client, owner).acquire().await.unwrap().release().await.unwrap();
-        assert_eq!(released, Released::Remaining(0));
+        both(&client, owner).acquire().await.unwrap().release().await.unwrap();
     }
 }
 
@@ -67,7 +67,7 @@ async fn work_that_lost_a_part_is_cancelled_and_its_error_names_the_key() {
         let all = both(&client, owner);
         let work = all.with(async |_| {
             server.break_lock("b");
-            std::future::pending::<()>().await;
+            std::future::pending::<Result<(), Error>>().await
         });
         let error = work.await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Lost { reason: Lost::Broken, finished: false });
@@ -79,7 +79,7 @@ async fn work_that_lost_a_part_is_cancelled_and_its_error_names_the_key() {
         server.break_lock("b");
         server.set_unavailable(false);
         assert_eq!(guard.lost().await, Lost::Refused);
-        let error = guard.with(async |_| ()).await.unwrap_err();
+        let error = guard.with(async |_| Ok::<_, Error>(())).await.unwrap_err();
         assert_eq!(keys(&error), [b"b"], "{owner:?}");
     }
 }
@@ -90,18 +90,20 @@ fn several_locks_of_threads_are_lost_too() {
     let server = FakeServer::start();
     let client = server.blocking_client().unwrap();
     let all = client.multi_lock(["a", "b"]);
-    let error = all.with(|_| server.break_lock("b")).unwrap_err();
+    let error = all.with(|_| Ok::<_, Error>(server.break_lock("b"))).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Lost { finished: true, .. }), "{error}");
     assert_eq!(keys(&error), [b"b"]);
     let guard = all.acquire().unwrap();
     server.break_lock("a");
-    assert!(matches!(guard.release().unwrap(), Released::Gone { .. }));
+    let error = guard.release().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Lost { finished: true, .. }), "{error}");
+    assert_eq!(keys(&error), [b"a"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_reason_of_a_loss_is_in_the_error() {
     let (server, client) = start().await;
-    let lock = client.lock("k").lease(Duration::from_secs(1));
+    let lock = client.lock("k").fixed_lease(Duration::from_secs(1));
     let end: [(Lost, &dyn Fn()); 3] = [
         (Lost::Broken, &|| assert_eq!(server.break_lock("k"), 1)),
         (Lost::Deleted, &|| assert!(server.delete("k"))),
@@ -113,7 +115,7 @@ async fn the_reason_of_a_loss_is_in_the_error() {
         assert_eq!(guard.lost().await, reason);
         // Here an expiry comes before that at the server.
         sleep(Duration::from_millis(100)).await;
-        let error = guard.release().await.unwrap().ok_or_lost().unwrap_err();
+        let error = guard.release().await.unwrap_err();
         assert_eq!((error.kind(), error.key()), (finished(reason), Some(&b"k"[..])));
     }
 }
@@ -131,12 +133,15 @@ async fn a_server_that_has_forgotten_makes_the_outcome_unknown() {
     let lock = client.lock("k");
     let work = lock.with(async |_| {
         server.set_frozen(true);
-        17
+        Ok::<_, Error>(17)
     });
     let (done, ()) = tokio::join!(work, forget());
     let error = done.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::ReleaseUnknown, "{error}");
-    assert_eq!((error.key(), error.take_finished()), (Some(&b"k"[..]), Some(17)));
+    assert_eq!(
+        (error.kind(), error.key()),
+        (ErrorKind::ReleaseUnknown, Some(&b"k"[..])),
+        "{error}"
+    );
 
     let guard = both(&client, None).acquire().await.unwrap();
     server.set_frozen(true);
@@ -157,14 +162,13 @@ async fn work_whose_release_no_server_answers_is_unknown() {
     let lock = client.lock("k");
     let done = lock.with(async |_| {
         server.set_unavailable(true);
-        "done"
+        Ok::<_, Error>(17)
     });
     let error = done.await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ReleaseUnknown, "{error}");
-    assert_eq!(error.take_finished(), Some("done"));
     // The error of work that failed stays what it is.
     server.set_unavailable(false);
-    let failed = lock.try_with(async |_| {
+    let failed = lock.with(async |_| {
         server.set_unavailable(true);
         Err::<(), _>(Error::clone(&error))
     });
@@ -175,10 +179,10 @@ async fn work_whose_release_no_server_answers_is_unknown() {
 #[tokio::test(start_paused = true)]
 async fn an_expiry_after_the_work_is_no_loss() {
     let (server, client) = start().await;
-    let lock = client.lock("k").lease(Duration::from_secs(1));
+    let lock = client.lock("k").fixed_lease(Duration::from_secs(1));
     let work = lock.with(async |_| {
         server.set_frozen(true);
-        17
+        Ok::<_, Error>(17)
     });
     let thaw = async {
         sleep(Duration::from_millis(1_500)).await;
@@ -211,7 +215,7 @@ async fn errors_of_run_once_name_the_key() {
         Ok::<_, Error>(17)
     });
     let error = unknown.await.unwrap_err();
-    assert_eq!((error.kind(), error.take_finished()), (ErrorKind::ReleaseUnknown, Some(17)));
+    assert_eq!(error.kind(), ErrorKind::ReleaseUnknown);
     server.set_unavailable(false);
     let done = lock.run_once(async |_| Ok::<_, Error>(17)).await.unwrap();
     assert_eq!(done, Once::Ran(17));

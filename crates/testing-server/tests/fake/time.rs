@@ -24,7 +24,7 @@ async fn a_hold_is_renewed_while_time_passes() {
         assert!(guard.valid_for() > Duration::from_secs(15), "{:?}", guard.valid_for());
         assert!(other.lock("k").try_acquire().await.unwrap().is_none());
     }
-    let _ = guard.release().await.unwrap();
+    guard.release().await.unwrap();
     println!("a day in {:?}", begun.elapsed());
 }
 
@@ -57,13 +57,13 @@ async fn a_lease_ends_on_time_for_its_holder_and_for_the_next() {
             };
             let lease = Duration::from_secs(100);
             let other = server.client().await.unwrap();
-            let guard = lock(&client).lease(lease).acquire().await.unwrap();
+            let guard = lock(&client).fixed_lease(lease).acquire().await.unwrap();
             let start = Instant::now();
             let next = tokio::spawn(async move { lock(&other).acquire().await.unwrap() });
             assert_eq!(guard.lost().await, Lost::Expired);
             let known = start.elapsed();
             assert!(known <= lease && known > lease * 9 / 10, "{wait:?} {fair} {known:?}");
-            let _ = next.await.unwrap().release().await.unwrap();
+            next.await.unwrap().release().await.unwrap();
             let granted = start.elapsed();
             assert!(granted >= lease, "{wait:?} {fair} {granted:?}");
             assert!(granted <= lease + ROUNDING, "{wait:?} {fair} {granted:?}");
@@ -103,7 +103,7 @@ async fn a_queue_is_served_in_order_over_hours() {
             let guard = lock.acquire().await.unwrap();
             order.lock().unwrap().push(n);
             sleep(Duration::from_mins(1)).await;
-            let _ = guard.release().await.unwrap();
+            guard.release().await.unwrap();
         }));
         crate::until("its place", || crate::waiters(&server, "k") == n).await;
     }
@@ -128,7 +128,7 @@ fn each_runtime_has_its_own_time() {
                     let guard = client.lock("k").acquire().await.unwrap();
                     sleep(HOUR).await;
                     assert!(guard.valid_for() > Duration::from_secs(15));
-                    let _ = guard.release().await.unwrap();
+                    guard.release().await.unwrap();
                 }
             });
         }
@@ -143,8 +143,8 @@ fn each_runtime_has_its_own_time() {
 async fn a_permit_and_a_reader_end_with_their_leases() {
     let (server, client) = start().await;
     let lease = Duration::from_secs(50);
-    let permit = client.semaphore("s").limit(1).lease(lease).acquire().await.unwrap();
-    let reader = client.rw_lock("rw").read().lease(lease).acquire().await.unwrap();
+    let permit = client.semaphore("s").limit(1).fixed_lease(lease).acquire().await.unwrap();
+    let reader = client.rw_lock("rw").read().fixed_lease(lease).acquire().await.unwrap();
     client.latch("l").init_for(1, lease).await.unwrap();
     let other = server.client().await.unwrap();
     let start = Instant::now();
@@ -164,7 +164,7 @@ async fn a_clock_that_runs_is_the_real_one() {
     let server = FakeServer::start();
     let client = server.client().await.unwrap();
     let start = std::time::Instant::now();
-    let guard = client.lock("k").lease(Duration::from_millis(60)).acquire().await.unwrap();
+    let guard = client.lock("k").fixed_lease(Duration::from_millis(60)).acquire().await.unwrap();
     assert_eq!(guard.lost().await, Lost::Expired);
     assert!(client.lock("k").acquire().await.unwrap().token() > guard.token());
     assert!(start.elapsed() >= Duration::from_millis(60));
@@ -193,7 +193,7 @@ async fn idle_dedicated_connections_close() {
     assert!(long.await.unwrap().is_none());
     sleep(Duration::from_mins(2)).await;
     assert_eq!(server.connections(), before);
-    let _ = guard.release().await.unwrap();
+    guard.release().await.unwrap();
 }
 
 /// A bound hold of a server that does not answer is lost before the server could free it; one answer in time keeps it.

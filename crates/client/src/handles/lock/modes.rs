@@ -1,8 +1,11 @@
 //! From one mode of a read-write lock to the other.
 
+use std::time::Duration;
+
 use dlock_wire::request::Mode;
 
 use super::Lock;
+use crate::base::clock::Moment;
 use crate::base::error::Error;
 use crate::base::hold_ref::HoldRef;
 use crate::base::target::{Family, Keys, Target};
@@ -42,7 +45,7 @@ impl Guard {
     }
 
     /// Of a writer of a [`RwLock`](crate::RwLock): reads from now on, with the other readers. No other owner writes in
-    /// between. It does not wait. The new hold has the owner, `bind` and `lease` of this one, and no label.
+    /// between. It does not wait. The new hold has the owner, the options and the end of this one.
     #[doc = errors_as!("[`upgrade`](Self::upgrade)")]
     pub async fn downgrade(self) -> Result<Self, Error> {
         self.in_mode(Mode::Read).await
@@ -59,12 +62,16 @@ impl Guard {
             return Err(Error::invalid(text).of_key(key));
         }
         let target = Target::Lock(Family::Rw(mode));
-        let mut lock = Lock::new(self.core(), target, Keys::One(key.clone())).owned_by(owner);
-        let terms = self.tracked.terms();
-        lock.handle.options.bind = terms.bind;
-        lock.handle.options.lease = (!terms.watched).then_some(terms.lease);
+        let mut lock = Lock::new(self.core(), target, Keys::One(key.clone()));
+        lock.handle.options = self.options.clone();
+        let (terms, options) = (self.tracked.terms(), lock.handle.options_mut());
+        options.owner = Some(owner.clone());
+        options.lease = Some(terms.lease);
+        let rest = |end: Moment| end.since(Moment::now()).max(Duration::from_millis(1));
+        options.max_hold = terms.ends_by.map(rest);
+        options.timeout = None;
         let guard = lock.acquire().await?;
-        Holding::release(self).await?.ok_or_lost()?;
+        Holding::release(self).await?;
         Ok(guard)
     }
 }

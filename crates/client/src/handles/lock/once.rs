@@ -193,15 +193,15 @@ impl Lock {
             // run that they waited for.
             let within = deadline.within(lock.retry_for());
             let limit = Limit::Try(Moment::now().after(within));
-            let (seen, got) =
-                tokio::join!(lock.holder_within(within), acquire_within(&lock.handle, limit));
+            let acquiring = acquire_within::<Guard>(&lock.handle, limit);
+            let (seen, got) = tokio::join!(lock.holder_within(within), acquiring);
             let mut quarantine = Duration::ZERO;
             let guard = match got {
                 Err(error) if error.is_reply() && error.passes() && !deadline.is_over() => {
                     quarantine = error.time_left();
                     None
                 }
-                got => got?.map(Guard::new),
+                got => got?,
             };
             let other = seen?.map(|holder| holder.token);
             let other = other.filter(|&token| guard.as_ref().is_none_or(|g| g.token() != token));

@@ -68,7 +68,7 @@ pub(super) fn error_name(kind: ErrorKind) -> &'static str {
         ErrorKind::Spent => "spent",
         ErrorKind::Closed => "closed",
         ErrorKind::Unavailable => "unavailable",
-        ErrorKind::Busy => "busy",
+        ErrorKind::NotAcquired => "not_acquired",
         ErrorKind::Replicas { .. } => "replicas",
         ErrorKind::NoQuorum { .. } => "no_quorum",
         ErrorKind::Refused => "no_permission",
