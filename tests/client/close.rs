@@ -279,3 +279,19 @@ async fn a_quorum_lock_ends_with_the_first_of_its_clients() {
     }
     loss_of(guard.release().await);
 }
+
+/// Its caller learns what became of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn closing_waits_for_a_release_under_way() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::connect(&proxy.url()).await.unwrap();
+    let guard = client.lock("k").acquire().await.unwrap();
+    let before = proxy.requests("DLOCK.RELEASE");
+    proxy.delay(Way::ToClient, Duration::from_millis(200));
+    let release = tokio::spawn(guard.release());
+    until("the request", || proxy.requests("DLOCK.RELEASE") > before).await;
+    within("the close", client.close()).await.unwrap();
+    within("the release", release).await.unwrap().unwrap();
+    server.left_over_check();
+}

@@ -287,3 +287,32 @@ async fn a_slow_node_without_others_is_waited_for() {
     within("the release", guard.release()).await.unwrap();
     node.left_over_check();
 }
+
+/// What is on its way to a primary that hangs goes to the one that took over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_to_a_primary_that_was_replaced_go_to_the_next() {
+    let mut nodes = Nodes::with(2, &["cluster-node-timeout", "30000"]);
+    let replica = nodes.add_replica(0);
+    nodes.wait_whole();
+    let key = key_on(&nodes, 0, 0);
+    let client = Client::builder().response_timeout(Duration::from_secs(20)).retry_for(PATIENCE);
+    let client = client.connect(&nodes.url()).await.unwrap();
+    within("the acquire", client.lock(&key).acquire()).await.unwrap().release().await.unwrap();
+    nodes.all()[0].wait_replica_synced(&nodes.all()[replica]);
+    nodes.all()[0].freeze();
+    let calls: Vec<_> = (0..5)
+        .map(|n| {
+            let lock = client.lock(format!("{{{key}}}:{n}"));
+            tokio::spawn(async move { lock.acquire().await?.release().await })
+        })
+        .collect();
+    // They have been sent, as far as anybody can see.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let next = &nodes.all()[replica];
+    next.cmd(&["CLUSTER", "FAILOVER", "TAKEOVER"]).ok();
+    for call in calls {
+        within("a call", call).await.unwrap().unwrap();
+    }
+    nodes.all()[0].thaw();
+    client.close().await.unwrap();
+}

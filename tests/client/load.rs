@@ -8,9 +8,9 @@ use std::{
 };
 
 use dlock_client::{Client, Guard};
-use dlock_testing::{Proxy, Reply as _, Server};
+use dlock_testing::{Proxy, Reply as _, Server, Way};
 
-use crate::support::until;
+use crate::support::{until, within};
 
 /// A load takes longer than a call.
 const LOAD_LIMIT: Duration = Duration::from_mins(10);
@@ -149,4 +149,27 @@ async fn hold(client: &Client, name: &str, holds: usize) -> Vec<Guard> {
         guards.push(client.lock(format!("{name}{n}")).acquire().await.unwrap());
     }
     guards
+}
+
+/// More than the buffer of the connection holds by default.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hundreds_of_requests_share_a_slow_connection() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::connect(&proxy.url()).await.unwrap();
+    proxy.delay(Way::ToServer, Duration::from_millis(50));
+    let tries = (0..400).map(|n| {
+        let lock = client.lock(format!("k{n}"));
+        tokio::spawn(async move { lock.try_acquire().await })
+    });
+    let tries: Vec<_> = tries.collect();
+    let mut guards = Vec::new();
+    for one in tries {
+        guards.push(within("a try", one).await.unwrap().unwrap().unwrap());
+    }
+    proxy.heal();
+    for guard in guards {
+        within("a release", guard.release()).await.unwrap();
+    }
+    server.left_over_check();
 }

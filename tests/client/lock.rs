@@ -8,8 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dlock_client::{Error, ErrorKind, Lost};
-use dlock_testing::{Dice, Reply as _, SOON, args};
+use dlock_client::{Client, Error, ErrorKind, Lost};
+use dlock_testing::{Dice, Proxy, Reply as _, SOON, Server, Way, args};
 
 use crate::places::Place;
 use crate::support::{Variant, loss_of, start, start_on, until, within};
@@ -419,4 +419,20 @@ async fn a_counter_under_the_lock_is_exact() {
         server.cmd(&["DEL", "n"]).ok();
         server.left_over_check();
     }
+}
+
+/// Its lease is over before the client knows of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_that_comes_too_late_is_none() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::connect(&proxy.url()).await.unwrap();
+    proxy.delay(Way::ToClient, Duration::from_millis(120));
+    let lock = client.lock("k").fixed_lease(Duration::from_millis(60));
+    assert!(within("a try", lock.try_acquire()).await.unwrap().is_none());
+    let in_time = lock.acquire_timeout(Duration::from_millis(400));
+    assert!(within("a wait", in_time).await.unwrap().is_none());
+    proxy.heal();
+    client.close().await.unwrap();
+    server.left_over_check();
 }

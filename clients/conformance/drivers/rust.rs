@@ -55,7 +55,7 @@ macro_rules! set {
 macro_rules! configured {
     ($handle:expr, $options:expr) => {{
         let mut handle = $handle;
-        set!(handle, $options, "fixed" => lease, "max-hold" => max_hold, "bind" => bind);
+        set!(handle, $options, "fixed" => fixed_lease, "max-hold" => max_hold, "bind" => bind);
         if let Some(owner) = $options.get("owner") {
             handle = handle.owner(owner);
         }

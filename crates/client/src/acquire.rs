@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use dlock_wire::reply::quote;
 
@@ -18,14 +17,11 @@ use crate::base::target::{Keys, Target};
 use crate::handles::guard::Owning;
 use crate::hold::Hold;
 use crate::machine::acquire::{Acquire, Limit, Rules};
-use crate::machine::calls::{AcquireCall, Outcome};
+use crate::machine::calls::{AcquireCall, LONG_BLOCK, Outcome};
 use crate::machine::hold_state::LeaseTerms;
 use crate::machine::request::Request;
 use crate::shell::Core;
 use crate::telemetry::acquiring;
-
-/// How long one call blocks for several locks: they lose their places when it is repeated.
-pub(crate) const LONG_BLOCK: Duration = Duration::from_secs(60);
 
 /// What a handle acquires, and how.
 #[derive(Clone)]
@@ -147,7 +143,6 @@ fn call(handle: &Handle, limit: Limit) -> Result<AcquireCall, Error> {
         block: blocks.then_some(longest),
         asks_first: target.is_several(),
         confirms: replicas.is_some(),
-        asks_replicas: all.is_some(),
     };
     let request = Request {
         target: *target,

@@ -68,6 +68,8 @@ pub(crate) struct Effects {
     pub(crate) learns: bool,
     /// [`Machine::wake_at`] is earlier than before.
     pub(crate) wakes: bool,
+    /// The phase has changed, or the last release in the background has ended.
+    pub(crate) ends: bool,
     pub(crate) wakers: Vec<Waker>,
 }
 
@@ -133,8 +135,6 @@ pub(crate) struct Machine {
     /// Releases that nobody waits for, and what else delays the end of the client.
     cleanups: usize,
     has_failed: bool,
-    /// Tasks that wait for the next phase, or for the last release.
-    watchers: Vec<Waker>,
     pub(crate) effects: Effects,
 }
 
@@ -157,7 +157,6 @@ impl Machine {
             moved: HashSet::new(),
             cleanups: 0,
             has_failed: false,
-            watchers: Vec::new(),
             effects: Effects::default(),
         }
     }
@@ -178,15 +177,15 @@ impl Machine {
     }
 
     fn run(&mut self, mut call: Box<dyn Call>, is_detached: bool, now: Moment) -> u64 {
+        self.forget_timers();
         self.begun += 1;
         let id = self.begun;
         let (next, reqid) = (call.start(now), call.reqid());
         if let Some(reqid) = reqid {
             self.by_request.insert(reqid, id);
         }
-        if is_detached {
-            self.cleanups += 1;
-        }
+        // The end of the client waits for releases, whether or not somebody else does.
+        self.cleanups += usize::from(call.releases());
         let running = Running {
             call,
             copy: 0,
@@ -203,15 +202,18 @@ impl Machine {
         id
     }
 
-    /// The outcome of that call, once.
-    pub(crate) fn poll(&mut self, id: u64, context: &Context<'_>) -> Poll<Outcome> {
-        let Some(running) = self.calls.get_mut(&id) else { return Poll::Pending };
+    /// The outcome of that call, once, and the waker that it does not need any more.
+    pub(crate) fn poll(
+        &mut self,
+        id: u64,
+        context: &Context<'_>,
+    ) -> (Poll<Outcome>, Option<Waker>) {
+        let Some(running) = self.calls.get_mut(&id) else { return (Poll::Pending, None) };
         if let Some(outcome) = running.outcome.take() {
-            self.calls.remove(&id);
-            return Poll::Ready(outcome);
+            let ended = self.calls.remove(&id);
+            return (Poll::Ready(outcome), ended.and_then(|ended| ended.waker));
         }
-        running.waker = Some(context.waker().clone());
-        Poll::Pending
+        (Poll::Pending, running.waker.replace(context.waker().clone()))
     }
 
     /// Nobody waits for that call any more.
@@ -222,10 +224,10 @@ impl Machine {
             if let Outcome::Held(hold) = outcome {
                 self.release_later(&hold, now);
             }
-        } else if running.call.leave(now) {
+        } else if running.call.releases() {
             running.is_detached = true;
-            self.cleanups += 1;
         } else {
+            running.call.leave(now);
             self.end(id, now);
         }
     }
@@ -287,6 +289,16 @@ impl Machine {
         self.wake_by(wake_at);
     }
 
+    /// Most timers are of calls that have ended: they are not kept until they would have rung.
+    fn forget_timers(&mut self) {
+        if self.timers.len() > 2 * self.calls.len() + 100 {
+            let calls = &self.calls;
+            self.timers.retain(|Reverse((at, id))| {
+                calls.get(id).is_some_and(|running| running.timer == *at)
+            });
+        }
+    }
+
     fn done(&mut self, id: u64, outcome: Outcome, now: Moment) {
         let outcome = match outcome {
             Outcome::Granted(grant) => Outcome::Held(self.hold(*grant, now)),
@@ -294,18 +306,20 @@ impl Machine {
         };
         self.unblock(id);
         let Some(running) = self.calls.get_mut(&id) else { return };
-        let given_up = running.call.given_up();
+        let (given_up, releases) = (running.call.given_up(), running.call.releases());
         if running.is_detached {
             self.calls.remove(&id);
             if let Outcome::Answered(replies) = &outcome {
                 self.note_failure(replies);
             }
-            self.cleaned();
         } else {
             running.outcome = Some(outcome);
             self.effects.wakers.extend(running.waker.take());
             let reqid = running.reqid.take();
             self.forget(reqid, id);
+        }
+        if releases {
+            self.cleaned();
         }
         if let Some(ask) = given_up {
             self.run(ask, true, now);
@@ -372,6 +386,12 @@ impl Machine {
             Some(server) => self.effects.actions.push_back(Action::Send(server)),
             None => self.effects.learns = true,
         }
+        // What waits for a server is mostly of calls that have ended, when that is gone for long.
+        let calls = &self.calls;
+        self.servers.prune(2 * calls.len() + 100, |to| match to {
+            To::Call(id, copy) => calls.get(id).is_some_and(|running| running.copy == *copy),
+            To::Renewals(_) | To::Nobody => true,
+        });
     }
 
     // Servers.
@@ -410,7 +430,7 @@ impl Machine {
             (server.is_up, server.error, server.progress) = (true, None, now);
         }
         self.effects.actions.push_back(Action::Send(server));
-        self.check(now);
+        self.check_now(now);
     }
 
     /// There is none: it is lost, or could not be made.
@@ -461,14 +481,14 @@ impl Machine {
         }
     }
 
-    /// The replies to what was sent to that server. Error: the connection is of no use.
+    /// The replies to what was sent to that server. False: they are not, and no other reply of that connection counts.
     pub(crate) fn replied(
         &mut self,
         number: usize,
         flight: Flight,
         values: Result<Vec<Value>, Error>,
         now: Moment,
-    ) {
+    ) -> bool {
         let Flight { mut entry, count, sent, alone } = flight;
         if alone.is_some() {
             if let To::Call(id, copy) = entry.to
@@ -494,24 +514,31 @@ impl Machine {
                 if alone.is_none() {
                     self.effects.actions.push_back(Action::Break(number));
                 }
-                return self.unanswered(entry.to, count, &error, now);
+                self.unanswered(entry.to, count, &error, now);
+                return false;
             }
         };
+        // Of several requests, those that have their replies are not sent again.
         if let Some((to, is_ask)) = self.redirected(&values, number, entry.place)
+            && count == 1
             && self.may_follow(&entry.to)
         {
             entry.asking = is_ask;
             match alone {
                 None => {
                     self.servers.push_to(to, entry);
-                    return self.effects.actions.push_back(Action::Send(to));
+                    self.effects.actions.push_back(Action::Send(to));
+                    return true;
                 }
                 // Without a connection, the reply says where its next copy goes.
                 Some(within) => match self.block(entry, to, within, now) {
-                    None => return,
+                    None => return true,
                     Some(back) => entry = back,
                 },
             }
+        }
+        if let To::Renewals(holds) = &entry.to {
+            self.follow(holds, &values, number);
         }
         let confirmed = entry.confirm.map(|replicas| replicas.read(confirms));
         let values = self.read(values, number);
@@ -520,6 +547,7 @@ impl Machine {
             To::Renewals(holds) => self.settle(holds, values, confirmed.as_ref()),
             To::Nobody => {}
         }
+        true
     }
 
     fn fits(&self, to: &To, mut values: &[Value]) -> bool {
@@ -553,6 +581,25 @@ impl Machine {
             self.effects.learns = true;
         }
         Some((to, is_ask))
+    }
+
+    /// Renewals of single locks whose slot is on its way to another server go there, too.
+    fn follow(&mut self, holds: &[Renewing], mut values: &[Value], by: usize) {
+        for Renewing { hold, asked, commands } in holds {
+            let (own, others) = values.split_at((*commands).min(values.len()));
+            values = others;
+            let [value] = own else { continue };
+            let Some((to, true)) = redirect(value) else { continue };
+            let (to, is_new) = self.servers.at(&to, by);
+            self.effects.actions.extend(is_new.then_some(Action::Open(to)));
+            let commands = hold.hold_ref.renewals(asked.lease, hold.terms().bind);
+            let renewing = Renewing { hold: hold.clone(), asked: *asked, commands: 1 };
+            let (to_holds, place) = (To::Renewals(vec![renewing]), Place::Server(to));
+            let confirm = Replicas::of(&self.settings);
+            self.servers
+                .push_to(to, Entry { to: to_holds, place, commands, confirm, asking: true });
+            self.effects.actions.push_back(Action::Send(to));
+        }
     }
 
     /// The replies of that server, and what its errors say of it.
@@ -645,6 +692,8 @@ impl Machine {
                 self.advance(id, Next::Rest, now);
                 continue;
             }
+            self.unblock(id);
+            let Some(running) = self.calls.get_mut(&id) else { continue };
             // What comes for it from now on comes too late.
             running.copy += 1;
             let server = self.servers.of(running.call.place());
@@ -652,7 +701,6 @@ impl Machine {
             let failure =
                 server.filter(|server| !server.is_up).and_then(|server| server.error.as_ref());
             let next = running.call.tick(now, failure);
-            self.unblock(id);
             self.advance(id, next, now);
         }
         for number in 0..self.servers.all.len() {
@@ -714,14 +762,19 @@ impl Machine {
         self.calls.values().any(|running| running.outcome.is_none() && running.call.waits())
     }
 
-    /// Each wait asks again, and each hold is renewed, now or soon: messages may have been missed.
+    /// As [`Machine::check_now`], but not too often: anybody may have sent the message.
     fn check(&mut self, now: Moment) {
         let at = self.checked.after(CHECKS);
         if now < at {
             self.check_at = self.check_at.min(at);
             self.wake_by(at);
-            return;
+        } else {
+            self.check_now(now);
         }
+    }
+
+    /// Each wait asks again, and each hold is renewed, now or soon: messages may have been missed.
+    fn check_now(&mut self, now: Moment) {
         self.checked = now;
         let how = std::mem::take(&mut self.is_flushed).then_some(Lost::Flushed);
         self.holds.hint_all(now, how);
@@ -899,24 +952,11 @@ impl Machine {
         }
     }
 
-    /// Resolves when `is_so`, which is looked at when the phase changes or the last release has ended.
-    pub(crate) fn watch_end(
-        &mut self,
-        context: &Context<'_>,
-        is_so: impl FnOnce(&Self) -> bool,
-    ) -> Poll<()> {
-        if is_so(self) {
-            return Poll::Ready(());
-        }
-        self.watchers.push(context.waker().clone());
-        Poll::Pending
-    }
-
     fn end_phase(&mut self, phase: Phase) -> bool {
         let advances = self.phase < phase;
         if advances {
             self.phase = phase;
-            self.effects.wakers.append(&mut self.watchers);
+            self.effects.ends = true;
         }
         advances
     }
@@ -932,10 +972,8 @@ impl Machine {
     }
 
     pub(crate) fn cleaned(&mut self) {
-        self.cleanups -= 1;
-        if self.cleanups == 0 {
-            self.effects.wakers.append(&mut self.watchers);
-        }
+        self.cleanups = self.cleanups.saturating_sub(1);
+        self.effects.ends |= self.is_clean();
     }
 
     /// Ends what may take something, and releases every hold. True for the first to say so.
@@ -958,6 +996,7 @@ impl Machine {
 
     /// A call gets that error, unless it goes on without anybody.
     fn refuse(&mut self, id: u64, error: &Error, now: Moment) {
+        self.unblock(id);
         let Some(running) = self.calls.get_mut(&id).filter(|running| running.outcome.is_none())
         else {
             return;

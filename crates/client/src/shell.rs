@@ -60,6 +60,8 @@ pub(crate) struct Core {
 struct Signals {
     timer: Notify,
     learn: Notify,
+    /// The client closes, or a release in the background has ended.
+    phase: Notify,
 }
 
 struct Inner {
@@ -101,6 +103,7 @@ struct Wire {
     reader: Waker,
     /// Connections for calls that block, at rest.
     idle: Vec<blocked::Idle>,
+    is_closed: bool,
 }
 
 impl Core {
@@ -147,9 +150,14 @@ impl Core {
         });
         timer::start(&core);
         if let Some(opener) = opener {
-            let link = Link::start(&core, 0, name, opener);
-            let changed = link.changed();
-            core.inner().wires.push(Wire::new(link));
+            let changed = {
+                // It may connect before the next line: with the lock, its wire is there by then.
+                let mut inner = core.inner();
+                let link = Link::start(&core, 0, name, opener);
+                let changed = link.changed();
+                inner.wires.push(Wire::new(link));
+                changed
+            };
             core.first(0, &changed).await?;
         } else {
             core.learn(Moment::now().after(core.settings.connect_timeout)).await?;
@@ -200,6 +208,9 @@ impl Core {
         if effects.learns {
             self.signals.learn.notify_one();
         }
+        if effects.ends {
+            self.signals.phase.notify_waiters();
+        }
         for waker in effects.wakers {
             waker.wake();
         }
@@ -219,8 +230,8 @@ impl Core {
             while let Some((_, flying)) = wire.flying.front_mut()
                 && let Poll::Ready(replies) = flying.as_mut().poll(context)
                 && let Some((flight, _)) = wire.flying.pop_front()
+                && machine.replied(server, flight, replies.map_err(Error::from_redis), now)
             {
-                machine.replied(server, flight, replies.map_err(Error::from_redis), now);
             }
         }
         let (effects, kept) = inner.settle(self, now);
@@ -346,31 +357,37 @@ impl Core {
         self.begin(AskCall::new(place, requests, within, within, Moment::now()), false)
     }
 
-    /// Repeats a request that waits until its reply is not Null, or the deadline is over: then it is Null. One call
-    /// blocks for at most `longest`.
+    /// Repeats a request that waits until its reply is not Null, or the deadline is over: then it is Null. `takes`: it
+    /// takes something, which nothing gives back.
     pub(crate) async fn wait(
         &self,
         key: &[u8],
         deadline: Deadline,
-        longest: Duration,
+        takes: bool,
         request: Waiting,
     ) -> Result<Value, Error> {
         let place = Place::Slot(Slot::for_key(key));
-        let (now, end) = (Moment::now(), deadline.end());
-        let call = WaitCall::new(place, request, longest, end, &self.settings, now);
+        let (end, limit) = (deadline.end(), self.settings.retry_for);
+        let call = WaitCall::new(place, request, takes, end, limit, Moment::now());
         first(self.begin(call, true)?.replies().await?).map_err(|error| error.of_key(key))
     }
 
     /// Resolves when that is so, as far as the phases of the client and its releases are concerned.
     pub(crate) async fn reached(&self, is_so: impl Fn(&Machine) -> bool) {
-        std::future::poll_fn(|context| self.inner().machine.watch_end(context, &is_so)).await;
+        loop {
+            let notified = self.signals.phase.notified();
+            if is_so(&self.inner().machine) {
+                return;
+            }
+            notified.await;
+        }
     }
 
     /// Ends every connection, for good.
     pub(crate) fn disconnect(&self) {
         let mut inner = self.inner();
         for wire in &mut inner.wires {
-            wire.close();
+            drop(wire.close());
         }
         for (_, task) in inner.blocked.drain() {
             task.abort();
@@ -399,10 +416,17 @@ impl Inner {
                         task.abort();
                     }
                 }
-                Action::Close(server) => self.wires.get_mut(server).map_or((), Wire::close),
+                Action::Close(server) => {
+                    let flying = self.wires.get_mut(server).map(Wire::close).unwrap_or_default();
+                    let error = Error::unavailable("the client does not use this server any more");
+                    self.machine.disconnected(server, &error, flying, now);
+                }
                 Action::Break(server) => {
-                    if let Some(wire) = self.wires.get(server) {
+                    if let Some(wire) = self.wires.get_mut(server) {
                         wire.link.is_broken();
+                        let flying = wire.lose();
+                        let error = Error::unavailable("the connection to the server is lost");
+                        self.machine.disconnected(server, &error, flying, now);
                     }
                 }
                 Action::ReadOnly(server) => {
@@ -419,9 +443,7 @@ impl Inner {
             self.kept = self.kept.take().or_else(|| core.this.upgrade());
             None
         };
-        let Effects { learns, wakes, wakers, .. } = &mut self.machine.effects;
-        let (learns, wakes) = (std::mem::take(learns), std::mem::take(wakes));
-        (Effects { learns, wakes, wakers: std::mem::take(wakers), ..Effects::default() }, kept)
+        (std::mem::take(&mut self.machine.effects), kept)
     }
 
     /// Sends what there is to send to that server.
@@ -450,10 +472,12 @@ impl Inner {
         else {
             return;
         };
-        // They are told in the order of their numbers.
-        if server == self.wires.len() {
-            let opener = cluster.opener(&name);
-            self.wires.push(Wire::new(Link::start(&core, server, name, opener)));
+        let opener = cluster.opener(&name);
+        let wire = Wire::new(Link::start(&core, server, name, opener));
+        // New ones are told in the order of their numbers.
+        match self.wires.get_mut(server) {
+            Some(gone) => *gone = wire,
+            None => self.wires.push(wire),
         }
     }
 }
@@ -466,12 +490,21 @@ impl Wire {
             flying: VecDeque::new(),
             reader: Waker::noop().clone(),
             idle: Vec::new(),
+            is_closed: false,
         }
     }
 
-    fn close(&mut self) {
+    /// For good. Returns what was on its way.
+    fn close(&mut self) -> Vec<Flight> {
+        self.is_closed = true;
         self.link.close();
-        self.lose();
+        self.lose()
+    }
+
+    /// There is a connection. None: it comes too late.
+    fn opened(&mut self, connection: MultiplexedConnection) -> Option<()> {
+        self.shared = Some(connection).filter(|_| !self.is_closed);
+        self.shared.as_ref().map(drop)
     }
 
     /// Its connections are lost. Returns what was on its way.
@@ -505,7 +538,8 @@ impl Future for Pending {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
         let Some(id) = self.id else { return Poll::Pending };
-        let polled = self.core.inner().machine.poll(id, context);
+        // The waker from before is dropped without the lock.
+        let (polled, _waker) = self.core.inner().machine.poll(id, context);
         if polled.is_ready() {
             self.id = None;
         }

@@ -122,9 +122,8 @@ impl World {
         let end = at(bounds.ticks - 1);
         let limit = if bounds.is_try { Limit::Try(end) } else { Limit::At(end) };
         let (lease, queue, block) = (ticks(SHORT), ticks(2), None);
-        let (asks_first, confirms, asks_replicas) = (false, bounds.confirms, false);
-        let rules =
-            Rules { limit, terms, lease, queue, block, asks_first, confirms, asks_replicas };
+        let (asks_first, confirms) = (false, bounds.confirms);
+        let rules = Rules { limit, terms, lease, queue, block, asks_first, confirms };
         let mut world = Self {
             now: 0,
             client: Acquire::new(rules, RETRY_FOR, at(0)),

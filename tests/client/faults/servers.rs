@@ -162,3 +162,33 @@ async fn connections_at_rest_do_not_outlive_the_server_they_lead_to() {
     old.left_over_check();
     new.left_over_check();
 }
+
+/// The server closes connections at which nothing happens (its setting `timeout`), or something between does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_died_at_rest_cost_no_acquire() {
+    const TASKS: usize = 12;
+    let server = Server::start();
+    let client = quick().retry_for(Duration::from_millis(300)).wait(Wait::Blocking);
+    let client = client.connect(&server.url()).await.unwrap();
+    let lock = client.lock("k");
+    let contended = async || {
+        let holder = lock.acquire().await.unwrap();
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|_| {
+                let lock = lock.clone();
+                tokio::spawn(async move { lock.acquire().await.unwrap().release().await })
+            })
+            .collect();
+        let waiters = || number(&server.cmd(&["DLOCK.INFO", "k"]), "waiters");
+        until("the places", || waiters() == i64::try_from(TASKS).unwrap()).await;
+        holder.release().await.unwrap();
+        for task in tasks {
+            within("a turn", task).await.unwrap().unwrap();
+        }
+    };
+    contended().await;
+    // The shared connection listens to messages.
+    assert!(server.cmd(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).int() >= 8);
+    contended().await;
+    server.left_over_check();
+}

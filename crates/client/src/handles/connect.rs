@@ -139,7 +139,7 @@ settings! {
     /// server answers. Calls with their own timeout end by that.
     retry_for: Duration,
 
-    /// How many calls may block a dedicated connection at a time, per server, default 256. Each costs the server
+    /// How many calls may block a dedicated connection at a time, per server, default 32. Each costs the server
     /// some 40 to 75 KB while it is blocked.
     dedicated_connections: usize,
 }

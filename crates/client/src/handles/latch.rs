@@ -10,7 +10,6 @@ use dlock_wire::request::{
 };
 use redis::Value;
 
-use crate::acquire::LONG_BLOCK;
 use crate::base::command::command;
 use crate::base::deadline::Deadline;
 use crate::base::error::Error;
@@ -96,7 +95,7 @@ impl Latch {
         let key = self.key.clone();
         let request =
             move |block_ms| command(Op::Latch(LatchOp::Await(Await { key: &key, block_ms })));
-        let reply = self.core.wait(&self.key, deadline, LONG_BLOCK, Box::new(request));
+        let reply = self.core.wait(&self.key, deadline, false, Box::new(request));
         Ok(reply.await? != Value::Nil)
     }
 

@@ -8,7 +8,7 @@ use dlock_wire::request::{
 };
 use redis::Value;
 
-use crate::acquire::{Handle, LONG_BLOCK};
+use crate::acquire::Handle;
 use crate::base::command::command;
 use crate::base::deadline::Deadline;
 use crate::base::error::Error;
@@ -152,7 +152,7 @@ impl Semaphore {
             command(Op::Sem(SemOp::Take(Take { block_ms, reqid, ..Take::new(&key, permits) })))
         };
         let deadline = Deadline::after(time);
-        let reply = self.handle.core.wait(self.key(), deadline, LONG_BLOCK, Box::new(take)).await?;
+        let reply = self.handle.core.wait(self.key(), deadline, true, Box::new(take)).await?;
         Ok(reply != Value::Nil)
     }
 

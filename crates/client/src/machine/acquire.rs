@@ -13,6 +13,8 @@ use crate::base::lost::Lost;
 const HINTS: Duration = Duration::from_millis(100);
 /// How long a call that blocks waits for a connection, before it asks without one.
 pub(crate) const POLL: Duration = Duration::from_secs(1);
+/// Before a grant that is to be confirmed asks again for a connection: others are freed soon.
+const CONNECTION: Duration = Duration::from_millis(10);
 
 /// How long an acquire lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -46,10 +48,8 @@ pub(crate) struct Rules {
     pub(crate) block: Option<Duration>,
     /// The first copy does not block.
     pub(crate) asks_first: bool,
-    /// Replicas have to confirm the grant.
+    /// Replicas have to confirm the grant: they are asked behind a renewal, on a connection of its own.
     pub(crate) confirms: bool,
-    /// They are asked behind each copy: else behind a renewal, on a connection of its own.
-    pub(crate) asks_replicas: bool,
 }
 
 /// How a copy of the request waits.
@@ -65,8 +65,6 @@ pub(crate) enum Copy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Answer {
     Granted,
-    /// Granted, and too few replicas confirm it.
-    Unconfirmed,
     Null,
     Spent,
     Passing,
@@ -123,8 +121,8 @@ enum Phase {
     Waiting,
     /// Until the next copy.
     Pausing,
-    /// The renewal that makes a grant count is on its way.
-    Renewing,
+    /// The renewal that makes a grant count is on its way, at most until then.
+    Renewing(Moment),
     Over,
 }
 
@@ -192,6 +190,11 @@ impl Acquire {
         }
     }
 
+    /// What is sent has its reply by then, or the call ends without.
+    fn last(&self) -> Moment {
+        self.rules.limit.end().after(LAST)
+    }
+
     pub(crate) fn send(&mut self, now: Moment) -> Step {
         let left = match self.rules.limit {
             Limit::Try(_) => Duration::ZERO,
@@ -206,30 +209,34 @@ impl Acquire {
             Some(longest) => Copy::Block(longest.min(left)),
         };
         // The server answers a call that blocks when its time is over.
-        let (block, more) = match copy {
-            Copy::Block(time) => (time + POLL, LAST),
-            Copy::Now | Copy::Queue => (Duration::ZERO, Duration::ZERO),
-        };
-        let within = block + self.patience.left(now);
-        let rest = self.rules.limit.end().since(now).saturating_add(more);
-        self.wake_at = now.after(within.min(rest).max(LAST));
+        let block = if let Copy::Block(time) = copy { time + POLL } else { Duration::ZERO };
+        self.wake_at = now.after((block + self.patience.left(now)).max(LAST)).min(self.last());
         let is_last = left.is_zero() && !matches!(self.rules.limit, Limit::Try(_));
         self.phase = Phase::Asking { is_last, copy };
         self.heard = None;
         Step::Send(copy)
     }
 
-    /// No connection is left for a copy that was to block: it asks without one, after a pause.
+    /// No connection is left for what was to block: a copy asks without one, after a pause, and a renewal waits for one.
     pub(crate) fn may_not_block(&mut self, now: Moment) -> Step {
-        if !self.rules.asks_first {
+        match self.phase {
+            Phase::Renewing(end) => {
+                self.polls = true;
+                self.wake_at = now.after(CONNECTION).min(end);
+                Step::Rest
+            }
             // It has a place: messages tell it as much.
-            self.rules.block = None;
-            return self.send(now);
+            _ if !self.rules.asks_first => {
+                self.rules.block = None;
+                self.send(now)
+            }
+            _ => {
+                self.polls = true;
+                self.phase = Phase::Pausing;
+                self.wake_at = now.after(POLL).min(self.rules.limit.end());
+                Step::Rest
+            }
         }
-        self.polls = true;
-        self.phase = Phase::Pausing;
-        self.wake_at = now.after(POLL).min(self.rules.limit.end());
-        Step::Rest
     }
 
     /// The copy, or the renewal, leaves this client now.
@@ -243,24 +250,25 @@ impl Acquire {
 
     /// A reply to the copy that was sent last, or that none came.
     pub(crate) fn replied(&mut self, now: Moment, answer: Answer, jitter: f64) -> Step {
-        let Phase::Asking { is_last, copy } = self.phase else { return Step::Rest };
+        let Phase::Asking { is_last, .. } = self.phase else { return Step::Rest };
         let seen = match answer {
             Answer::None { is_late: true } => Seen::Late,
             Answer::None { is_late: false } => Seen::Lost,
-            Answer::Passing | Answer::Spent | Answer::Unconfirmed => Seen::Passing,
+            Answer::Passing | Answer::Spent => Seen::Passing,
+            // Whether it counts is still to be seen.
+            Answer::Granted if self.rules.confirms => Seen::Passing,
             Answer::Granted | Answer::Null | Answer::Final => Seen::Answer,
         };
         self.patience.saw(seen);
         self.is_doubtful |= matches!(answer, Answer::None { .. }) && self.is_pending;
         // Of several locks, one whose request is spent may still have some.
-        let ends = matches!(answer, Answer::Spent | Answer::Unconfirmed);
+        let ends = answer == Answer::Spent;
         let is_try = matches!(self.rules.limit, Limit::Try(_));
         self.is_pending &= !is_try || ends || answer == Answer::Granted || self.is_doubtful;
         match answer {
             Answer::Granted => {
                 let asked = Asked { sent: self.sent, lease: self.rules.lease };
-                let is_asked = self.rules.asks_replicas && !matches!(copy, Copy::Block(_));
-                self.granted(now, asked, self.rules.confirms && !is_asked)
+                self.granted(now, asked)
             }
             Answer::Null if is_try || is_last => self.over(End::NotGranted),
             Answer::Null if self.rules.block.is_some() => self.send(now),
@@ -270,7 +278,7 @@ impl Acquire {
                 self.heard.map_or(Step::Rest, |heard| self.heard(now, heard))
             }
             Answer::Final => self.over(End::Refused),
-            Answer::Spent | Answer::Passing | Answer::None { .. } | Answer::Unconfirmed => {
+            Answer::Spent | Answer::Passing | Answer::None { .. } => {
                 self.failed(now, seen, ends, jitter)
             }
         }
@@ -283,7 +291,7 @@ impl Acquire {
         renewed: Result<Asked, Seen>,
         jitter: f64,
     ) -> Step {
-        if self.phase != Phase::Renewing {
+        if !matches!(self.phase, Phase::Renewing(_)) {
             return Step::Rest;
         }
         match renewed {
@@ -309,7 +317,7 @@ impl Acquire {
                 // It may answer any copy.
                 let sent = self.first.unwrap_or(self.sent);
                 let asked = Asked { sent, lease: self.rules.lease };
-                self.granted(now, asked, self.rules.confirms)
+                self.granted(now, asked)
             }
             (Phase::Waiting, Heard::Replaced) => self.over(End::Replaced),
             (Phase::Waiting, Heard::Other(_)) => {
@@ -329,7 +337,11 @@ impl Acquire {
         let seen = if is_up { Seen::Late } else { Seen::Lost };
         match self.phase {
             Phase::Asking { .. } => self.replied(now, Answer::None { is_late: is_up }, jitter),
-            Phase::Renewing => self.renewed(now, Err(seen), jitter),
+            Phase::Renewing(end) if std::mem::take(&mut self.polls) && now < end => {
+                self.wake_at = end;
+                Step::Renew
+            }
+            Phase::Renewing(_) => self.renewed(now, Err(seen), jitter),
             Phase::Waiting | Phase::Pausing => self.send(now),
             Phase::Over => Step::Rest,
         }
@@ -337,12 +349,11 @@ impl Acquire {
 
     /// A grant that this request made, which is renewed before it counts if less than half of its time is left, or
     /// replicas have to confirm it.
-    fn granted(&mut self, now: Moment, asked: Asked, confirms: bool) -> Step {
+    fn granted(&mut self, now: Moment, asked: Asked) -> Step {
         let span = certain(self.rules.terms.promised(asked.lease));
-        if confirms || asked.sent.after(span).since(now) < span / 2 {
-            self.phase = Phase::Renewing;
-            let rest = self.rules.limit.end().since(now);
-            self.wake_at = now.after(self.patience.left(now).min(rest).max(LAST));
+        if self.rules.confirms || asked.sent.after(span).since(now) < span / 2 {
+            self.wake_at = now.after(self.patience.left(now)).min(self.last());
+            self.phase = Phase::Renewing(self.wake_at);
             return Step::Renew;
         }
         self.phase = Phase::Over;

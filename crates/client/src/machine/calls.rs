@@ -17,7 +17,6 @@ use crate::base::hold_ref::HoldRef;
 use crate::base::lost::Lost;
 use crate::base::random::{Name, fraction};
 use crate::base::replicas::{Acknowledged, Replicas};
-use crate::base::settings::Settings;
 
 /// Where a request goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,10 +113,13 @@ pub(crate) trait Call: Send {
         false
     }
 
-    /// Nobody waits for it any more, or the client closes. True: it goes on all the same.
-    fn leave(&mut self, _now: Moment) -> bool {
+    /// It releases something: it goes on when nobody waits for it any more.
+    fn releases(&self) -> bool {
         false
     }
+
+    /// Nobody waits for it any more, or the client closes.
+    fn leave(&mut self, _now: Moment) {}
 
     /// A request that is to be given up in the background.
     fn given_up(&mut self) -> Option<Box<AskCall>> {
@@ -189,15 +191,14 @@ impl AcquireCall {
             Step::Rest => Next::Rest,
             Step::Send(copy) => {
                 let block = if let Copy::Block(time) = copy { Some(time) } else { None };
-                let confirm = self.profile().filter(|_| block.is_none());
-                Next::Send(Sending { commands: vec![self.request.copy(copy)], confirm, block })
+                let commands = vec![self.request.copy(copy)];
+                Next::Send(Sending { commands, confirm: None, block })
             }
             Step::Renew => {
                 let Some((hold, _)) = &self.grant else { return Next::Rest };
                 let commands = hold.renewals(self.request.terms.lease, self.request.terms.bind);
                 // It may take long: others do not wait for that.
-                let own = self.replicas.filter(|_| self.profile().is_none());
-                let block = own.map(|own| own.timeout);
+                let block = self.replicas.map(|replicas| replicas.timeout);
                 Next::Send(Sending { commands, confirm: self.replicas, block })
             }
             Step::Held(granted) => {
@@ -217,16 +218,15 @@ impl AcquireCall {
                 let error = match end {
                     End::Replaced => Some(Error::replaced(key, &self.request.owner)),
                     End::Refused | End::Unavailable => error.or_else(|| Some(no_answer(None))),
-                    End::NotGranted => error.filter(|error| error.is_reply() || are_missing(error)),
+                    // What a grant that came too late was refused is no reason.
+                    End::NotGranted => error.filter(|error| {
+                        let is_late = error.is_gone() || error.kind() == ErrorKind::Spent;
+                        (error.is_reply() && !is_late) || are_missing(error)
+                    }),
                 };
                 Next::Done(Outcome::NotHeld(error.map(|error| error.of_key(key))))
             }
         }
-    }
-
-    /// The replicas that the settings demand: the wait for them is short.
-    fn profile(&self) -> Option<Replicas> {
-        self.replicas.filter(|replicas| replicas.checks_quarantine)
     }
 
     fn renewed(&mut self, replies: Replies) -> Result<Asked, Seen> {
@@ -298,16 +298,10 @@ impl Call for AcquireCall {
                 self.error = None;
                 Answer::Null
             }
-            Ok(Some(hold)) => match replies.confirmed {
-                Some(confirmed) => match self.not_confirmed(Some(confirmed), replies.sent) {
-                    None => self.grant(hold, replies.sent),
-                    Some(error) => {
-                        self.error = Some(error);
-                        Answer::Unconfirmed
-                    }
-                },
-                None => self.grant(hold, replies.sent),
-            },
+            Ok(Some(hold)) => {
+                self.grant = Some((hold, replies.sent));
+                Answer::Granted
+            }
             Err(error) => {
                 let answer = match seen(&error) {
                     Seen::Answer if error.kind() == ErrorKind::Spent => Answer::Spent,
@@ -325,10 +319,6 @@ impl Call for AcquireCall {
     }
 
     fn may_not_block(&mut self, now: Moment) -> Next {
-        if let Some((hold, _)) = &self.grant {
-            let commands = hold.renewals(self.request.terms.lease, self.request.terms.bind);
-            return Next::Send(Sending { commands, confirm: self.replicas, block: None });
-        }
         let step = self.state.may_not_block(now);
         self.next(now, step)
     }
@@ -368,22 +358,14 @@ impl Call for AcquireCall {
         self.state.waits()
     }
 
-    fn leave(&mut self, now: Moment) -> bool {
+    fn leave(&mut self, now: Moment) {
         if self.state.is_pending {
             self.give_up(now);
         }
-        false
     }
 
     fn given_up(&mut self) -> Option<Box<AskCall>> {
         self.given_up.take()
-    }
-}
-
-impl AcquireCall {
-    fn grant(&mut self, hold: HoldRef, begun: Moment) -> Answer {
-        self.grant = Some((hold, begun));
-        Answer::Granted
     }
 }
 
@@ -399,6 +381,8 @@ pub(crate) struct AskCall {
     /// When the last copy was sent, and whether its reply is awaited.
     sent: Moment,
     is_asking: bool,
+    /// When the first of those was sent of which replies count.
+    first: Option<Moment>,
     /// It was sent, and the reply did not come.
     is_doubtful: bool,
     /// What the server said last, of what passes.
@@ -426,6 +410,7 @@ impl AskCall {
             wake_at: now,
             sent: now,
             is_asking: false,
+            first: None,
             is_doubtful: false,
             answer: None,
             releases: None,
@@ -480,7 +465,8 @@ impl AskCall {
         };
         let replies = std::mem::take(&mut self.replies).into_iter().flatten();
         let values = replies.map(|reply| reply.map_err(of_key)).collect();
-        Next::Done(Outcome::Answered(Replies { values, confirmed, sent: self.sent }))
+        let sent = self.first.unwrap_or(self.sent);
+        Next::Done(Outcome::Answered(Replies { values, confirmed, sent }))
     }
 }
 
@@ -508,7 +494,10 @@ impl Call for AskCall {
         for (open, reply) in open.zip(replies.values) {
             match reply {
                 Err(error) if error.passes() => last = Some(error),
-                answered => *open = Some(answered),
+                answered => {
+                    *open = Some(answered);
+                    self.first.get_or_insert(replies.sent);
+                }
             }
         }
         match last {
@@ -536,10 +525,13 @@ impl Call for AskCall {
         self.send(now)
     }
 
-    fn leave(&mut self, _now: Moment) -> bool {
+    fn releases(&self) -> bool {
         self.releases.is_some()
     }
 }
+
+/// How long one call blocks for several locks, or for what has no queue.
+pub(crate) const LONG_BLOCK: Duration = Duration::from_secs(60);
 
 /// Makes a command that waits for so many milliseconds; None: not at all.
 pub(crate) type Waiting = Box<dyn Fn(Option<u64>) -> Cmd + Send>;
@@ -548,7 +540,8 @@ pub(crate) type Waiting = Box<dyn Fn(Option<u64>) -> Cmd + Send>;
 pub(crate) struct WaitCall {
     place: Place,
     command: Waiting,
-    longest: Duration,
+    /// It takes something, which nothing gives back.
+    takes: bool,
     end: Moment,
     patience: Patience,
     wake_at: Moment,
@@ -560,21 +553,21 @@ pub(crate) struct WaitCall {
 }
 
 impl WaitCall {
-    /// At most until `end`. One call blocks for at most `longest`.
+    /// At most until `end`, and until no server has answered for `limit`.
     pub(crate) fn new(
         place: Place,
         command: Waiting,
-        longest: Duration,
+        takes: bool,
         end: Moment,
-        settings: &Settings,
+        limit: Duration,
         now: Moment,
     ) -> Self {
         Self {
             place,
             command,
-            longest,
+            takes,
             end,
-            patience: Patience::new(settings.retry_for, true, now),
+            patience: Patience::new(limit, true, now),
             wake_at: now,
             sent: now,
             is_asking: false,
@@ -588,7 +581,7 @@ impl WaitCall {
         let left = self.end.since(now);
         let is_polled = std::mem::take(&mut self.polls);
         let may_block = self.patience.is_answered && !is_polled && !left.is_zero();
-        self.block = may_block.then(|| self.longest.min(left));
+        self.block = may_block.then(|| LONG_BLOCK.min(left));
         self.is_last = left.is_zero();
         let block = self.block.map_or(Duration::ZERO, |block| block + POLL);
         self.wake_at = now.after((block + self.patience.left(now)).min(left + LAST));
@@ -605,12 +598,16 @@ impl WaitCall {
     fn failed(&mut self, now: Moment, seen: Seen, error: Error) -> Next {
         self.is_asking = false;
         self.patience.saw(seen);
+        let is_lost = matches!(seen, Seen::Late | Seen::Lost);
         if error.ends_opening() {
             return self.done(Err(error));
         }
         let pause = self.patience.pause(now, seen, self.sent, fraction());
         match pause {
-            _ if now >= self.end && self.patience.is_answered => self.done(Ok(Value::Nil)),
+            // What the last copy did is not known if it had no reply.
+            _ if now >= self.end && self.patience.is_answered && !(self.takes && is_lost) => {
+                self.done(Ok(Value::Nil))
+            }
             Some(pause) if now < self.end => {
                 self.wake_at = now.after(pause.min(self.end.since(now)));
                 Next::Rest

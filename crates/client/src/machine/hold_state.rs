@@ -185,6 +185,11 @@ impl HoldState {
         !lasts && (self.terms.watched || self.terms.bind.is_some_and(|bind| bind < rest))
     }
 
+    /// The time in which the watchdog renews it; `MAX`: it does not.
+    pub(crate) fn renewed_within(&self) -> Duration {
+        if self.is_renewed() { self.terms.promised(self.terms.lease) } else { Duration::MAX }
+    }
+
     /// When to ask for it next; None: never.
     pub(crate) fn renew_by(&self) -> Option<Moment> {
         let asks = self.is_renewed() || self.hint.is_some();

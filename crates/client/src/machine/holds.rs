@@ -25,7 +25,7 @@ pub(crate) struct Holds {
     hinted_at: Moment,
     /// When to look at them: the first of their renewals and deadlines, or earlier.
     pub(crate) look_at: Moment,
-    /// The shortest lease, or a shorter one that was released since.
+    /// The shortest time in which one is renewed, or a shorter one of one that was released since.
     shortest: Duration,
 }
 
@@ -57,7 +57,7 @@ impl Default for Holds {
 
 impl Holds {
     pub(crate) fn add(&mut self, hold: Arc<TrackedHold>) {
-        let (due, lease) = hold.look(|state| (due_at(state), state.terms().lease));
+        let (due, lease) = hold.look(|state| (due_at(state), state.renewed_within()));
         self.look_at = self.look_at.min(due);
         self.shortest = self.shortest().min(lease);
         self.by_request.insert(hold.reqid, hold);
@@ -71,7 +71,7 @@ impl Holds {
         self.by_request.values()
     }
 
-    /// The shortest lease of a hold.
+    /// The shortest time in which a hold is renewed.
     pub(crate) fn shortest(&self) -> Duration {
         if self.by_request.is_empty() { Duration::MAX } else { self.shortest }
     }
@@ -114,7 +114,7 @@ impl Holds {
                 state.expire(now)
             });
             let (is_due, at, lease) =
-                hold.look(|state| (state.is_due(now), due_at(state), state.terms().lease));
+                hold.look(|state| (state.is_due(now), due_at(state), state.renewed_within()));
             if hold.look(HoldState::has_ended) {
                 continue;
             }

@@ -17,7 +17,7 @@ use crate::base::error::Error;
 use crate::base::replicas::Replicas;
 
 /// How many entries travel at a time over one connection.
-const FLYING: usize = 512;
+pub(crate) const FLYING: usize = 512;
 
 /// Who gets the replies.
 pub(crate) enum To {
@@ -105,6 +105,8 @@ pub(crate) struct Servers {
     most_blocked: usize,
     /// Entries for slots that no known server has.
     unrouted: Vec<Entry>,
+    /// At most so many wait to be sent.
+    queued: usize,
 }
 
 impl Servers {
@@ -115,6 +117,7 @@ impl Servers {
             owners: is_cluster.then(|| vec![None; usize::from(SLOTS)]),
             most_blocked,
             unrouted: Vec::new(),
+            queued: 0,
         }
     }
 
@@ -122,10 +125,11 @@ impl Servers {
         self.owners.is_some()
     }
 
-    /// The server of that name, and whether it is new.
+    /// The server of that name, and whether it is new, or was gone.
     pub(crate) fn named(&mut self, name: &str) -> (usize, bool) {
         if let Some(&server) = self.by_name.get(name) {
-            return (server, false);
+            let is_gone = self.all.get_mut(server).map(|server| &mut server.is_gone);
+            return (server, is_gone.is_some_and(std::mem::take));
         }
         self.all.push(Server {
             name: name.to_owned(),
@@ -157,6 +161,16 @@ impl Servers {
             (Place::Slot(_), None) => Some(0),
             (Place::Slot(slot), Some(owners)) => owners.get(slot.index()).copied().flatten(),
         }
+    }
+
+    /// Those that are not gone. Those that are up come first: time must not be spent on a node that is not there.
+    pub(crate) fn known(&self) -> Vec<usize> {
+        let of = |is_up| {
+            let servers = self.all.iter().enumerate();
+            let known = servers.filter(move |(_, one)| !one.is_gone && one.is_up == is_up);
+            known.map(|(number, _)| number)
+        };
+        of(true).chain(of(false)).collect()
     }
 
     /// Those that have keys, by number and name.
@@ -203,7 +217,6 @@ impl Servers {
             // The one that told us stays, in case it is the only one that is named.
             if number != by && !server.is_gone && !owners.contains(&number) {
                 server.is_gone = true;
-                self.by_name.remove(&server.name);
                 gone.push(number);
             }
         }
@@ -212,12 +225,25 @@ impl Servers {
 
     /// Puts an entry where it is to be sent. None: no known server has the slot.
     pub(crate) fn push(&mut self, entry: Entry) -> Option<usize> {
+        self.queued += 1;
         let server = self.of(entry.place);
         match server.and_then(|server| self.all.get_mut(server)) {
             Some(server) => server.outbox.push_back(entry),
             None => self.unrouted.push(entry),
         }
         server
+    }
+
+    /// Forgets entries that do not count any more, if there may be more than `most`.
+    pub(crate) fn prune(&mut self, most: usize, counts: impl Fn(&To) -> bool) {
+        if self.queued > most {
+            self.unrouted.retain(|entry| counts(&entry.to));
+            self.queued = self.unrouted.len();
+            for server in &mut self.all {
+                server.outbox.retain(|entry| counts(&entry.to));
+                self.queued += server.outbox.len();
+            }
+        }
     }
 
     /// Puts an entry in front of a server, wherever its slot belongs.

@@ -84,34 +84,18 @@ impl Core {
     pub(crate) async fn learn(&self, until: Moment) -> Result<(), Error> {
         let Some(cluster) = &self.cluster else { return Ok(()) };
         let mut last = Error::unavailable("no node of the cluster is known");
-        let nodes = self.with(|machine, _| {
-            let mut nodes = Vec::new();
-            // Those that are there come first: the time must not be spent on a node that is gone.
-            let known = |is_up| {
-                move |(_, server): &(usize, &crate::machine::servers::Server)| server.is_up == is_up
-            };
-            for is_up in [true, false] {
-                let servers = machine
-                    .servers
-                    .all
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, server)| !server.is_gone)
-                    .filter(known(is_up));
-                nodes.extend(servers.map(|(number, _)| number));
-            }
-            for name in cluster.others() {
-                let (number, is_new) = machine.servers.named(&name);
-                machine.effects.actions.extend(is_new.then_some(Action::Open(number)));
-                nodes.push(number);
-            }
-            let mut seen = std::collections::HashSet::new();
-            nodes.retain(|node| seen.insert(*node));
-            nodes
-        });
-        let mut left = nodes.len();
-        for server in nodes {
+        let known = self.inner().machine.servers.known();
+        let others = cluster.others();
+        let mut left = known.len() + others.len();
+        for node in known.into_iter().map(Ok).chain(others.into_iter().map(Err)) {
             left -= 1;
+            let server = node.unwrap_or_else(|name| {
+                self.with(|machine, _| {
+                    let (number, is_new) = machine.servers.named(&name);
+                    machine.effects.actions.extend(is_new.then_some(Action::Open(number)));
+                    number
+                })
+            });
             match self.learn_from(server, share_of(until, left)).await {
                 Ok(()) => return Ok(()),
                 // What a node says is wrong tells more than that another one is not there.

@@ -20,10 +20,13 @@ use crate::base::back_off::BackOff;
 use crate::base::dialer::Dial;
 use crate::base::error::hints::CONNECTING_TAKES_TOO_LONG;
 use crate::base::error::{Error, ErrorKind};
+use crate::machine::servers::FLYING;
 use crate::telemetry;
 
 /// Between two attempts to connect.
 const PAUSES: BackOff = BackOff::new(Duration::from_millis(5), Duration::from_millis(500));
+/// After a connection that lasted that long, the next attempt is at once.
+const LASTING: Duration = Duration::from_secs(1);
 /// How long a connection to a replica lasts at least.
 const READ_ONLY: Duration = Duration::from_secs(1);
 /// Interval at which the client asks Sentinels for the primary. A primary that was replaced in order continues as if
@@ -54,6 +57,15 @@ struct Shared {
     is_broken: AtomicBool,
     /// There is a connection, or an attempt has failed.
     changed: Arc<Notify>,
+}
+
+/// The task that reads the replies of one connection. It ends with this.
+struct Reader(AbortHandle);
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// A connection that is up.
@@ -152,37 +164,41 @@ impl Shared {
             let opened = timeout(connect_timeout, self.open()).await;
             let opened =
                 opened.unwrap_or_else(|_| Err(Error::unavailable(CONNECTING_TAKES_TOO_LONG)));
+            let pauses_now;
             let error = match opened {
                 Ok((connection, dialer)) => {
-                    pauses.reset();
                     telemetry::connected(&self.name, || dialer.address(), !was_up);
                     (was_up, was_down) = (true, false);
-                    let here = dialer.address();
-                    self.set_up(Some(Up { opened: Instant::now(), dialer }));
+                    let (here, opened) = (dialer.address(), Instant::now());
+                    self.set_up(Some(Up { opened, dialer }));
                     let Some(reader) = self.connected(connection) else { return };
                     let end = self.while_up(&here).await;
-                    reader.abort();
+                    drop(reader);
                     telemetry::disconnected(&self.name, end);
+                    pauses_now = opened.elapsed() < LASTING;
                     Error::unavailable("the connection to the server is lost").at(&here)
                 }
                 Err(error) => {
                     let error = error.at(&self.name);
                     telemetry::not_connected(&self.name, &error, !was_down);
-                    was_down = true;
+                    (was_down, pauses_now) = (true, true);
                     error
                 }
             };
             if !self.disconnected(&error) {
                 return;
             }
-            if was_down {
+            if pauses_now {
                 pauses.pause().await;
+            } else {
+                pauses.reset();
             }
         }
     }
 
-    /// From now on requests go over this connection. Returns the task that reads the replies.
-    fn connected(&self, connection: MultiplexedConnection) -> Option<AbortHandle> {
+    /// From now on requests go over this connection. Returns the task that reads the replies; None: the client is gone,
+    /// or this server is.
+    fn connected(&self, connection: MultiplexedConnection) -> Option<Reader> {
         let (weak, server, core) = (self.core.clone(), self.server, self.core.upgrade()?);
         let reading = std::future::poll_fn(move |context| match weak.upgrade() {
             Some(core) => {
@@ -191,11 +207,9 @@ impl Shared {
             }
             None => Poll::Ready(()),
         });
-        if let Some(wire) = core.inner().wires.get_mut(server) {
-            wire.shared = Some(connection);
-        }
+        core.inner().wires.get_mut(server)?.opened(connection)?;
         core.with(|machine, now| machine.connected(server, now));
-        let reader = core.runtime.spawn(reading).abort_handle();
+        let reader = Reader(core.runtime.spawn(reading).abort_handle());
         self.changed.notify_waiters();
         Some(reader)
     }
@@ -223,6 +237,8 @@ impl Shared {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(connect_timeout))
             .set_response_timeout(None)
+            // What is sent is polled once: none may wait for a place in the buffer.
+            .set_pipeline_buffer_size(FLYING)
             .set_push_sender(listener);
         let mut connection = dialer.open(&config).await.map_err(Error::from_redis)?;
         if !has_module(&mut connection).await? {

@@ -32,8 +32,8 @@ impl Drop for RuntimeEnd {
 
 async fn tick(weak: Weak<Core>, _runtime_end: RuntimeEnd) {
     let Some(signals) = weak.upgrade().map(|core| core.signals.clone()) else { return };
+    let mut look = Moment::now().after(LOOK);
     loop {
-        let look = Moment::now().after(LOOK);
         let Some(at) = weak.upgrade().and_then(|core| {
             let inner = core.inner();
             inner.machine.refusal().is_none().then(|| inner.machine.wake_at())
@@ -51,8 +51,10 @@ async fn tick(weak: Weak<Core>, _runtime_end: RuntimeEnd) {
         let Some(core) = weak.upgrade() else { return };
         if at <= Moment::now() {
             core.with(Machine::tick);
-        } else {
+        }
+        if look <= Moment::now() {
             core.inner().close_idle();
+            look = Moment::now().after(LOOK);
         }
     }
 }

@@ -28,17 +28,6 @@ fn key_and_server_are_named_once() {
 }
 
 #[test]
-fn a_finished_value_is_taken_once_and_by_its_type() {
-    let error = Error::unavailable("no answer").unknown_after(17_u64);
-    assert_eq!(error.kind(), ErrorKind::ReleaseUnknown);
-    let copy = error.clone();
-    assert_eq!(error.take_finished::<u32>(), None);
-    assert_eq!(copy.take_finished::<u64>(), Some(17));
-    assert_eq!(error.take_finished::<u64>(), None);
-    assert_eq!(Error::release_unknown().take_finished::<u64>(), None);
-}
-
-#[test]
 fn the_code_decides_and_the_text_is_kept() {
     let error = from_server("DEADLOCK", "\"a\" waits for \"k\"");
     assert_eq!(error.kind(), ErrorKind::Deadlock);

@@ -7,7 +7,7 @@ use dlock_wire::reply::HoldEnd;
 use dlock_wire::request::{AwaitEnd, LockFamily, LockOp, Op};
 
 use super::Lock;
-use crate::acquire::{Handle, LONG_BLOCK};
+use crate::acquire::Handle;
 use crate::base::command::command;
 use crate::base::deadline::Deadline;
 use crate::base::error::Error;
@@ -40,7 +40,7 @@ impl Lock {
             let call = AwaitEnd { token, block_ms, reason, ..AwaitEnd::new(&name) };
             command(Op::Lock(family, LockOp::Await(call)))
         };
-        let reply = core.wait(key, deadline, LONG_BLOCK, Box::new(request)).await?;
+        let reply = core.wait(key, deadline, false, Box::new(request)).await?;
         if reply == redis::Value::Nil {
             return Ok(None);
         }
