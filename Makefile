@@ -62,7 +62,7 @@ msrv: ## Compile the wire crate and the client with the oldest compilers that th
 package: ## Package the crates for crates.io, and build the packages in an empty workspace
 	@scripts/package-check
 
-dist-check: ## Run `make dist` in a fresh clone, and try it in a Debian of its own (as root; needs mmdebstrap, lintian)
+dist-check: ## Run `make dist` in a fresh clone, and try it in Debian 12 and 13 (as root; needs mmdebstrap, lintian)
 release-check: deny features package links contrib-check test-clients ## Do what a release does, as far as one machine can
 	@scripts/release-check
 	@scripts/deps dist

@@ -18,6 +18,9 @@ const MODULE_VERSION: c_int = 10_000 * number(env!("CARGO_PKG_VERSION_MAJOR"))
     + 100 * number(env!("CARGO_PKG_VERSION_MINOR"))
     + number(env!("CARGO_PKG_VERSION_PATCH"));
 
+const LOADED_ALREADY: &str = "dlock cannot be loaded: it is loaded already. Name it once in all configuration files and \
+    on the command line (CONFIG REWRITE adds a loadmodule line to the main file); to load another version, restart";
+
 const fn number(text: &str) -> c_int {
     match c_int::from_str_radix(text, 10) {
         Ok(number) => number,
@@ -46,6 +49,8 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
         )
     };
     if !ok(known) {
+        // The functions are fetched, but the name is taken. The server ends, or refuses MODULE LOAD.
+        log(Level::Warning, LOADED_ALREADY);
         return ERR;
     }
     main_thread::settle();

@@ -1,6 +1,9 @@
 //! The settings: how to set them, their ranges, their effects.
 
-use std::time::{Duration, Instant};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use crate::{
     args,
@@ -179,6 +182,33 @@ fn a_misspelt_setting_of_module_load_loads_nothing() {
         }
         server.cmd(&["MODULE", "LOAD", path, "max-waiters", "7"]).ok();
         assert_eq!(get(&server, "dlock.max-waiters"), "7", "{name}");
+    }
+}
+
+/// CONFIG REWRITE writes a `loadmodule` line into the main file. It replaces a line there; a line of an included file
+/// stays, too, so that the next start loads the module twice, which no server survives.
+#[test]
+fn a_loadmodule_line_of_the_main_file_survives_a_rewrite() {
+    for name in ["redis-7.0", "redis-8.2", "valkey-9.1"] {
+        let mut server = Server::of(name).start();
+        for _ in 0..2 {
+            server.cmd(&["CONFIG", "REWRITE"]).ok();
+            server.restart();
+        }
+        let file = server.config_file();
+        let text = fs::read_to_string(&file).expect("the configuration");
+        let line = text.lines().find(|line| line.starts_with("loadmodule ")).expect("the module");
+        assert_eq!(text.matches("loadmodule ").count(), 1, "{name}");
+
+        let included = server.dir().join("dlock.conf");
+        fs::write(&included, line).expect("another file");
+        let include = format!("include {}", included.display());
+        fs::write(&file, text.replace(line, &include)).expect("the configuration");
+        server.restart();
+        server.cmd(&["CONFIG", "REWRITE"]).ok();
+        server.kill9();
+        let log = server.try_start_again().expect_err("the module is loaded twice");
+        assert!(log.contains("dlock cannot be loaded: it is loaded already"), "{name}: {log}");
     }
 }
 
