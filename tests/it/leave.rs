@@ -74,3 +74,44 @@ fn a_server_without_the_module_starts_from_an_rdb_file() {
     plain.start_again();
     assert_eq!(plain.ask("GET plain").text(), "value");
 }
+
+/// The configuration file without the module and its settings: step 6.
+fn forget_the_module(server: &Server) {
+    let file = server.config_file();
+    let text = fs::read_to_string(&file).expect("the configuration");
+    let is_ours = |line: &&str| line.starts_with("loadmodule ") || line.starts_with("dlock.");
+    let kept: Vec<&str> = text.lines().filter(|line| !is_ours(line)).collect();
+    fs::write(&file, kept.join("\n")).expect("the configuration");
+}
+
+#[test]
+fn rules_that_name_commands_of_the_module_stop_a_start_without_it() {
+    for name in ["redis-7.0", "redis-8.2", "valkey-9.1"] {
+        let mut server =
+            Server::of(name).and(&["appendonly", "yes", "aof-use-rdb-preamble", "no"]).start();
+        server
+            .ask("ACL SETUSER worker on >s ~lock:* -@all +ping +dlock.acquire +dlock.release")
+            .ok();
+        server.ask("ACL SETUSER other on >s ~* +@all -dlock.break").ok();
+        server.ask("SET plain value").ok();
+        server.ask("CONFIG REWRITE").ok();
+        let with_rules = fs::read_to_string(server.config_file()).expect("the configuration");
+
+        server.ask("ACL DELUSER worker").int();
+        server.ask("ACL SETUSER other nocommands +@all -flushall").ok();
+        let rules = server.ask("ACL LIST").items();
+        let named = rules.iter().find(|user| user.text().to_lowercase().contains("dlock."));
+        assert_eq!(named, None, "{name}");
+        server.ask("CONFIG REWRITE").ok();
+        server.shutdown(&[]);
+        forget_the_module(&server);
+        server.start_again();
+        assert_eq!(server.ask("GET plain").text(), "value");
+
+        server.shutdown(&[]);
+        fs::write(server.config_file(), with_rules).expect("the configuration");
+        forget_the_module(&server);
+        let log = server.try_start_again().expect_err("rules that nobody knows");
+        assert!(log.contains("Unknown command or category name in ACL"), "{name}: {log}");
+    }
+}
