@@ -185,6 +185,10 @@ fn the_dashboard_is_sound() {
             assert_eq!(target["datasource"]["uid"], "${datasource}", "{name}");
         }
     }
+    let (queries, alerts) = (expressions_of(&dashboard).join("\n"), expressions_of_alerts());
+    let (shown, alerted) = (metrics(&queries), metrics(&alerts));
+    let missing: Vec<_> = alerted.difference(&shown).collect();
+    assert!(missing.is_empty(), "alerts without a panel: {missing:?}");
 }
 
 /// The queries of the dashboard as Prometheus gets them.
