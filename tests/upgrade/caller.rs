@@ -20,13 +20,15 @@ const REPLY: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Errors after which a client sends the same request again.
-const RETRY: [&str; 10] = [
+const RETRY: [&str; 12] = [
     "ASK",
     "CLUSTERDOWN",
     "LOADING",
     "MASTERDOWN",
     "MOVED",
     "MOVING",
+    "NOREPLICAS",
+    "QUARANTINE",
     "READONLY",
     "REDIRECT",
     "TRYAGAIN",

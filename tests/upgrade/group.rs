@@ -22,6 +22,18 @@ pub const RDB: [&str; 2] = ["save", "3600 1"];
 /// A restart from an append-only file, after which a replica resynchronizes in full.
 pub const AOF: [&str; 2] = ["appendonly", "yes"];
 
+/// From an RDB file, with the settings of docs/failover.md.
+pub const PROFILE: [&str; 8] = [
+    "save",
+    "3600 1",
+    "min-replicas-to-write",
+    "1",
+    "min-replicas-max-lag",
+    "5",
+    "dlock.restart-quarantine-ms",
+    "2000",
+];
+
 /// Primaries with replicas.
 pub struct Group {
     pub servers: Vec<Server>,
@@ -94,7 +106,9 @@ impl Group {
         server.replace_module(module);
         let logged = server.log().len();
         server.start_again();
+        assert!(!is_primary(server), "a replica came back as a primary");
         self.wait_follows(n);
+        self.wait_open();
         let server = &self.servers[n];
         let loaded = server.ask("MODULE LIST").items();
         let ours = loaded.iter().find(|row| row.field("name").text() == "dlock");
@@ -123,6 +137,19 @@ impl Group {
             for replica in replicas {
                 self.wait_follows(replica);
             }
+        }
+        self.wait_open();
+    }
+
+    /// Waits until no primary is in quarantine, nor will be: one begins when a replica comes online.
+    fn wait_open(&self) {
+        for (primary, replicas) in self.shards() {
+            let server = &self.servers[primary];
+            wait_until("the end of the quarantine", || {
+                let info = server.ask("INFO replication").text();
+                info.matches("state=online").count() == replicas.len()
+                    && server.info_number("dlock", "quarantine_left_ms") == 0
+            });
         }
     }
 
@@ -158,6 +185,8 @@ impl Group {
         // Sentinel sends this, too, but behind what the pause keeps waiting.
         operator.cmd(&["REPLICAOF", "127.0.0.1", &port]).ok();
         operator.cmd(&["CLIENT", "UNPAUSE"]).ok();
+        // Sentinel sends it with a change of roles, but finds nothing to change.
+        operator.cmd(&["CONFIG", "REWRITE"]).ok();
         sentinels.wait_replica(old);
         self.servers.iter().for_each(Server::forget_connection);
     }

@@ -72,26 +72,32 @@ impl Run {
         };
         let replicas = replicas_of(group);
         for &replica in &replicas {
-            self.restart(group, replica, module);
+            self.restart(group, replica, module, what);
         }
         self.check(group, &format!("{what}: replicas"));
         self.fail_over(group, &format!("{what}: failover"));
         self.check(group, &format!("{what}: failover"));
         for former in replicas_of(group).into_iter().filter(|n| !replicas.contains(n)) {
-            self.restart(group, former, module);
+            self.restart(group, former, module, what);
         }
         self.check(group, &format!("{what}: former primaries"));
     }
 
-    fn restart(&mut self, group: &mut Group, replica: usize, module: &Path) {
+    fn restart(&mut self, group: &mut Group, replica: usize, module: &Path, what: &str) {
         self.restarts += 1;
+        let start = Instant::now();
         self.partly += usize::from(group.restart_replica(replica, module));
+        self.note_gap(start, &format!("{what}: restart of {replica}"));
     }
 
-    /// A failover; how long the lock with the longest wait was not granted.
     fn fail_over(&mut self, group: &Group, what: &str) {
         let start = Instant::now();
         group.fail_over();
+        self.note_gap(start, what);
+    }
+
+    /// How long the lock with the longest wait was not granted, from `start` until all clients go on.
+    fn note_gap(&mut self, start: Instant, what: &str) {
         self.goes_on();
         self.gaps.push((what.to_owned(), self.load.ledger.longest_gap(start)));
     }

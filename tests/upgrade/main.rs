@@ -20,7 +20,7 @@ mod standing;
 use dlock_testing::Binary;
 
 use self::{
-    group::{AOF, Group, RDB},
+    group::{AOF, Group, PROFILE, RDB},
     journey::{former_module, journey},
 };
 
@@ -48,6 +48,7 @@ on_each_server! {
     a_pair_is_upgraded_and_downgraded_under_load
     a_pair_with_append_only_files_is_upgraded_and_downgraded_under_load
     a_sentinel_group_is_upgraded_and_downgraded_under_load
+    a_sentinel_group_with_the_failover_profile_is_upgraded_and_downgraded_under_load
     a_cluster_is_upgraded_and_downgraded_under_load
 }
 
@@ -61,6 +62,10 @@ fn a_pair_with_append_only_files_is_upgraded_and_downgraded_under_load(server: &
 
 fn a_sentinel_group_is_upgraded_and_downgraded_under_load(server: &str) {
     journey(server, Group::sentinel(&Binary::named(server), &former_module(), &RDB));
+}
+
+fn a_sentinel_group_with_the_failover_profile_is_upgraded_and_downgraded_under_load(server: &str) {
+    journey(server, Group::sentinel(&Binary::named(server), &former_module(), &PROFILE));
 }
 
 fn a_cluster_is_upgraded_and_downgraded_under_load(server: &str) {
