@@ -21,7 +21,7 @@ help: ## List the targets
 
 ##@ To use dlock
 
-run: deps ## Build the module and start a server with it on 127.0.0.1 (PORT=6379)
+run: deps ## Build the module and the dlock command, and start a server on 127.0.0.1 (PORT=6379)
 	@scripts/run
 
 test: test-deps ## Run all tests, including those with real servers
