@@ -49,7 +49,8 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
         )
     };
     if !ok(known) {
-        // The functions are fetched, but the name is taken. The server ends, or refuses MODULE LOAD.
+        // The functions are fetched, but the name is taken. The server ends, or refuses MODULE LOAD. To return OK here
+        // without a module crashes it, and a second module of this name gets through only because no server checks.
         log(Level::Warning, LOADED_ALREADY);
         return ERR;
     }
