@@ -94,7 +94,7 @@ pub enum Command {
     Graph(Graph),
     /// Check that the servers answer and can grant locks
     Ping(Ping),
-    /// Check that locks survive a failover: replicas, settings, Sentinels
+    /// Check that locks survive a failover, or the restart of one server: replicas, settings, Sentinels
     Doctor(Doctor),
     /// Print the metrics of the servers, once
     Metrics(Metrics),

@@ -33,7 +33,9 @@ pub async fn doctor(tls: &Tls, url: &str, args: &Doctor) -> Result<Ending, Failu
     let target = Target::parse(url).map_err(|error| Failure::new(USAGE, error.to_string()))?;
     let setup = collect::collect(&target, connect::certificates(tls)?.as_ref()).await;
     let lease_ms = u64::try_from(args.lease.as_millis()).unwrap_or(u64::MAX);
-    let replicas = args.replicas.or(target.replicas).unwrap_or(1);
+    let replicas = args.replicas.or(target.replicas.filter(|&replicas| replicas > 0));
+    let is_single = !target.is_cluster && rules::is_single(&setup);
+    let replicas = replicas.unwrap_or_else(|| u64::from(!is_single));
     let all = rules::check(&setup, replicas, lease_ms);
     let found = json!({ "checks": all.iter().map(as_json).collect::<Vec<_>>() });
     let count = |status| all.iter().filter(|found| found.status == status).count() as u64;

@@ -38,7 +38,8 @@ Exit codes, for probes:
 #[derive(Debug, Args)]
 #[command(override_usage = "dlock doctor [OPTIONS]", after_help = DOCTOR_HELP)]
 pub struct Doctor {
-    /// Number of replicas that must confirm each grant and each renewal (default: replicas=N of the URL, else 1)
+    /// Number of replicas that must confirm each grant and each renewal (default: replicas=N of the URL, else 1; a
+    /// server without replicas is checked as one server)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub replicas: Option<u64>,
 

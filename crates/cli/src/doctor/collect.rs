@@ -2,20 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use dlock_client::redis::{ConnectionInfo, RedisResult, TlsCertificates, cmd};
+use dlock_client::redis::{
+    ConnectionInfo, ParsingError, RedisResult, TlsCertificates, Value, cmd, from_redis_value_ref,
+};
 use tokio::time::timeout;
 
 use super::PATIENCE;
-use super::rules::{Facts, Server, Setup};
+use super::rules::{DEFAULT_USER, Facts, Server, Setup};
 use super::url::{Target, at, open};
 
-const SETTINGS: [&str; 6] = [
+const SETTINGS: [&str; 11] = [
     "min-replicas-to-write",
     "min-replicas-max-lag",
     "dlock.restart-quarantine-ms",
     "replica-priority",
     "save",
     "appendonly",
+    "appendfsync",
+    "maxmemory",
+    "maxmemory-policy",
+    "bind",
+    "protected-mode",
 ];
 
 type Fields = BTreeMap<String, String>;
@@ -108,7 +115,18 @@ async fn ask_server(info: &ConnectionInfo, tls: Option<&TlsCertificates>) -> Red
     let text: String = cmd("INFO").arg(&sections).query_async(&mut server).await?;
     let config = cmd("CONFIG").arg("GET").arg(&SETTINGS).query_async::<Fields>(&mut server).await;
     // Without settings, the rules report each as not checked.
-    Ok(facts(&text, config.unwrap_or_default()))
+    let mut facts = facts(&text, config.unwrap_or_default());
+    let user = cmd("ACL").arg("GETUSER").arg("default").query_async(&mut server).await;
+    // Few users may ask that. Then there is no finding.
+    if let Ok(Ok(flags)) = user.map(|user| flags(&user)) {
+        facts.0.insert(DEFAULT_USER.to_owned(), flags.join(" "));
+    }
+    Ok(facts)
+}
+
+/// The flags in the reply to ACL GETUSER.
+fn flags(user: &BTreeMap<String, Value>) -> Result<Vec<String>, ParsingError> {
+    user.get("flags").map_or(Ok(Vec::new()), from_redis_value_ref)
 }
 
 /// INFO and settings as one map.
@@ -187,6 +205,15 @@ mod tests {
         assert_eq!((found.get("run_id"), found.get("dlock_version")), ("ab", "1.0.0"));
         assert_eq!(found.0.get("save").map(String::as_str), Some(""));
         assert_eq!(facts("# Server\r\n", Fields::new()).get("dlock_version"), "");
+    }
+
+    #[test]
+    fn flags_of_a_user_are_words() {
+        let flag = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let reply = Value::Array(vec![flag("on"), flag("nopass")]);
+        let user = BTreeMap::from([("flags".to_owned(), reply)]);
+        assert_eq!(flags(&user).unwrap(), ["on", "nopass"]);
+        assert!(flags(&BTreeMap::new()).unwrap().is_empty());
     }
 
     #[test]

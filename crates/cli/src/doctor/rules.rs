@@ -1,9 +1,13 @@
 //! The rules. They only compare: `collect` asks the servers.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use self::Status::{Fail, Good, NotChecked, Warn};
 use crate::text::plural;
+
+/// The fact that has the flags of the user `default`, if the server shows them.
+pub const DEFAULT_USER: &str = "ACL GETUSER default";
 
 /// All servers of one URL.
 #[derive(Debug, Default)]
@@ -21,7 +25,8 @@ pub struct Server {
     pub facts: Result<Facts, String>,
 }
 
-/// Fields of INFO and settings, by name. Of a Sentinel: the fields of SENTINEL MASTER, and the error of CKQUORUM.
+/// Fields of INFO, settings and [`DEFAULT_USER`], by name. Of a Sentinel: the fields of SENTINEL MASTER, and the error of
+/// CKQUORUM.
 #[derive(Debug, Clone, Default)]
 pub struct Facts(pub BTreeMap<String, String>);
 
@@ -31,6 +36,7 @@ impl Facts {
         self.0.get(name).map_or("", String::as_str)
     }
 
+    /// The number; None if the server does not show it.
     fn number(&self, name: &str) -> Option<u64> {
         self.get(name).parse().ok()
     }
@@ -73,8 +79,19 @@ impl Report<'_> {
     }
 }
 
-/// Checks that locks survive a failover if `confirm` replicas (at least 1) confirm each grant and each renewal, and the
-/// longest lease is `lease_ms`. The set-up fits if each finding is `Good` or `Warn`.
+/// Whether the set-up is one server that has no replica and waits for none. An unset `min-replicas-to-write` counts as 0.
+pub fn is_single(setup: &Setup) -> bool {
+    let [group] = setup.groups.as_slice() else { return false };
+    let [Server { facts: Ok(facts), .. }] = group.as_slice() else { return false };
+    setup.sentinels.is_empty()
+        && facts.get("role") == "master"
+        && facts.number("connected_slaves") == Some(0)
+        && facts.number("min-replicas-to-write").is_none_or(|replicas| replicas == 0)
+}
+
+/// Checks that locks survive a failover if `confirm` replicas confirm each grant and each renewal, and the longest lease
+/// is `lease_ms`. With `confirm` 0 it checks that locks on one server survive its restart. The set-up fits if each
+/// finding is `Good` or `Warn`.
 pub fn check(setup: &Setup, confirm: u64, lease_ms: u64) -> Vec<Finding> {
     let mut all = Vec::new();
     let address = |group: &[Server]| group.first().map_or("", |server| &server.address).to_owned();
@@ -82,13 +99,22 @@ pub fn check(setup: &Setup, confirm: u64, lease_ms: u64) -> Vec<Finding> {
         let primary = address(group);
         let first = group.iter().find_map(|server| server.facts.as_ref().ok());
         let mut report = Report { server: &primary, all: &mut all };
-        majority(&mut report, group.len() as u64, confirm);
+        if confirm > 0 {
+            majority(&mut report, group.len() as u64, confirm);
+        }
         each(group, &mut all, |report, facts| {
             let first = first.unwrap_or(facts);
             roles(report, facts, report.server == primary);
             module(report, facts, first);
-            settings(report, facts, first, [confirm, lease_ms]);
-            persistence(report, facts);
+            if confirm > 0 {
+                settings(report, facts, first, [confirm, lease_ms]);
+                persistence(report, facts);
+            } else {
+                version(report, facts);
+                restart(report, facts, lease_ms);
+                eviction(report, facts);
+                access(report, facts);
+            }
         });
     }
     let primary = setup.groups.first().map_or(String::new(), |group| address(group));
@@ -199,6 +225,80 @@ fn persistence(report: &mut Report, facts: &Facts) {
         _ => return hidden(report, "persistence", "save and appendonly"),
     };
     report.add(status, "persistence", text.to_owned(), "CONFIG SET appendonly yes");
+}
+
+fn version(report: &mut Report, facts: &Facts) {
+    let valkey = facts.get("valkey_version");
+    let server = match valkey {
+        "" => format!("Redis {}", facts.get("redis_version")),
+        _ => format!("Valkey {valkey}"),
+    };
+    let fix = "run the tests of dlock on it, see \"Untried servers\" in the documentation";
+    match facts.get("dlock_server_tried") {
+        "" => {}
+        "no" => report.add(Warn, "version", format!("{server} is untried"), fix),
+        _ => report.add(Good, "version", format!("{server} is tried"), ""),
+    }
+}
+
+/// A restart must not forget a hold whose lease may still run, unless the server then grants nothing for that long.
+fn restart(report: &mut Report, facts: &Facts, lease_ms: u64) {
+    const QUARANTINE: &str = "dlock.restart-quarantine-ms";
+    let (appendonly, sync) = (facts.get("appendonly"), facts.get("appendfsync"));
+    let (status, lost) = match (appendonly, sync, facts.0.get("save")) {
+        ("yes", "always", _) => (Good, "no grant"),
+        ("yes", "everysec", _) => (Warn, "grants of the last 2 s"),
+        ("yes", "no", _) => (Warn, "grants that are not on the disk yet"),
+        ("no", _, Some(save)) if !save.is_empty() => (Fail, "grants since the last snapshot"),
+        ("no", _, Some(_)) => (Fail, "all locks"),
+        _ => return hidden(report, "persistence", "save, appendonly and appendfsync"),
+    };
+    let text = format!("a crash loses {lost}");
+    if status == Good {
+        return report.add(Good, "persistence", text, "");
+    }
+    let Some(quarantine) = facts.number(QUARANTINE) else {
+        return hidden(report, "persistence", QUARANTINE);
+    };
+    let fix = format!(
+        "CONFIG SET appendonly yes appendfsync always, or CONFIG SET {QUARANTINE} {lease_ms}"
+    );
+    let status = if quarantine >= lease_ms { Good } else { status };
+    report.add(status, "persistence", format!("{text}; {QUARANTINE} is {quarantine}"), &fix);
+}
+
+fn eviction(report: &mut Report, facts: &Facts) {
+    const NAME: &str = "maxmemory-policy";
+    let policy = facts.get(NAME);
+    let status = match (policy, facts.number("maxmemory")) {
+        ("", _) | (_, None) => return hidden(report, NAME, "maxmemory and maxmemory-policy"),
+        // Locks have no time to live.
+        _ if !policy.starts_with("allkeys-") => Good,
+        (_, Some(0)) => Warn,
+        _ => Fail,
+    };
+    let note = if status == Good { "" } else { ", which evicts locks that are held" };
+    let text = format!("{NAME} is {policy}{note}");
+    report.add(status, NAME, text, "CONFIG SET maxmemory-policy noeviction");
+}
+
+/// Says nothing unless the server shows the user `default`.
+fn access(report: &mut Report, facts: &Facts) {
+    let Some(flags) = facts.0.get(DEFAULT_USER) else { return };
+    let has = |flag| flags.split(' ').any(|word| word == flag);
+    let loopback = |host: &str| {
+        let host = host.trim_start_matches('-');
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    };
+    let is_local = facts.get("bind").split_whitespace().all(loopback);
+    let (status, text) = match facts.get("protected-mode") {
+        _ if !(has("on") && has("nopass")) => (Good, "clients need a password"),
+        "yes" => (Good, "clients need no password, and protected-mode refuses other machines"),
+        "no" if is_local => (Good, "clients need no password, and bind refuses other machines"),
+        "no" => (Warn, "clients of other machines need no password"),
+        _ => return,
+    };
+    report.add(status, "access", text.to_owned(), "set a password, or bind 127.0.0.1 -::1");
 }
 
 /// The server does not show these settings.

@@ -112,7 +112,7 @@ fn too_few_or_wrong_replicas() {
     );
 
     let alone = Server::with(&[]).without_module().start();
-    let output = output(&alone, &["doctor"]);
+    let output = output(&alone, &["doctor", "--replicas", "1"]);
     for text in [
         "FAIL         127.0.0.1:{}  a grant needs 2 of 1 server, too few: run 2 replicas",
         "FAIL         127.0.0.1:{}  the dlock module is not loaded: start the server with loadmodule",
@@ -122,6 +122,72 @@ fn too_few_or_wrong_replicas() {
         assert!(problems(&output).contains(&line.as_str()), "{line}\n{output:?}");
     }
     assert_eq!(output.code, 1);
+}
+
+#[test]
+fn one_server_is_checked_for_its_restart() {
+    let server = Server::with(&["appendonly", "yes", "appendfsync", "always", "save", ""]).start();
+    let sound = stdout(&server, &["doctor"]);
+    assert!(sound.lines().all(|line| line.starts_with("ok ")), "{sound}");
+    for text in [
+        "is the primary",
+        "has 0 replicas",
+        "a crash loses no grant",
+        "maxmemory-policy is noeviction",
+        "clients need no password, and protected-mode refuses other machines",
+    ] {
+        assert!(sound.contains(&format!("  {}  {text}\n", address(&server))), "{text}\n{sound}");
+    }
+    assert!(!sound.contains("a grant needs") && !sound.contains("min-replicas"), "{sound}");
+    for (settings, good, status, text) in [
+        (
+            "appendfsync everysec",
+            "appendfsync always",
+            "warn",
+            "a crash loses grants of the last 2 s; dlock.restart-quarantine-ms is 0: CONFIG SET appendonly yes \
+             appendfsync always, or CONFIG SET dlock.restart-quarantine-ms 30000",
+        ),
+        (
+            "appendonly no dlock.restart-quarantine-ms 29999",
+            "appendonly yes dlock.restart-quarantine-ms 0",
+            "FAIL",
+            "a crash loses all locks; dlock.restart-quarantine-ms is 29999: CONFIG SET appendonly yes appendfsync \
+             always, or CONFIG SET dlock.restart-quarantine-ms 30000",
+        ),
+        (
+            "maxmemory 100mb maxmemory-policy allkeys-lru",
+            "maxmemory 0 maxmemory-policy noeviction",
+            "FAIL",
+            "maxmemory-policy is allkeys-lru, which evicts locks that are held: CONFIG SET maxmemory-policy \
+             noeviction",
+        ),
+    ] {
+        let set = |settings: &str| {
+            let words = ["CONFIG", "SET"].into_iter().chain(settings.split(' '));
+            server.cmd(&words.collect::<Vec<_>>()).ok();
+        };
+        set(settings);
+        one_problem(&output(&server, &["doctor"]), status, &server, text);
+        set(good);
+    }
+    let json = one_value(&output(&server, &["doctor", "--json"]), 0);
+    assert!(json["checks"].as_array().is_some_and(|checks| checks.len() > 6), "{json}");
+
+    // What the user may not ask is left out, or not checked.
+    let user = ["ACL", "SETUSER", "doc", "on", ">secret", "~*", "&*", "+@all", "-acl"];
+    server.cmd(&user).ok();
+    let url = format!("redis://doc:secret@{}", address(&server));
+    let text = stdout(&server, &["--url", &url, "doctor"]);
+    assert!(!text.contains("password"), "{text}");
+
+    // A server that waits for replicas is the primary of a group.
+    server.cmd(&["CONFIG", "SET", "min-replicas-to-write", "1"]).ok();
+    assert_eq!(output(&server, &["doctor"]).code, 1);
+    for words in [&["--replicas", "1"][..], &["--url", &format!("{}?replicas=1", server.url())]] {
+        server.cmd(&["CONFIG", "SET", "min-replicas-to-write", "0"]).ok();
+        let found = output(&server, &[&["doctor"], words].concat());
+        assert!(found.stdout.contains("too few: run 2 replicas"), "{found:?}");
+    }
 }
 
 #[test]
@@ -229,6 +295,10 @@ fn every_primary_of_a_cluster_has_a_group() {
         let line = format!("{}  min-replicas-to-write is 1\n", address(node));
         assert!(found.stdout.contains(&line), "{found:?}");
     }
+    // Not even a cluster of one server is checked as one server.
+    let one = Nodes::start(1);
+    let found = output(&one.all()[0], &["--url", &one.url(), "doctor"]);
+    assert!(found.stdout.contains(text), "{found:?}");
 }
 
 #[test]

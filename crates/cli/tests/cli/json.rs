@@ -35,8 +35,8 @@ const OTHERS: &[&str] = &["run", "top", "completions", "man", "help", "metrics",
 /// Those that connect to no server. `dev` is tested in `dev.rs`.
 const WITHOUT_SERVER: &[&str] = &["dev"];
 
-/// Those that succeed only with several servers: tested in `doctor.rs`.
-const WITH_SERVERS: &[&str] = &["doctor"];
+/// Those that succeed only with servers of certain settings: tested in `doctor.rs`.
+const WITH_SETTINGS: &[&str] = &["doctor"];
 
 /// The names in the list of subcommands of `dlock --help`.
 fn subcommands(server: &Server) -> BTreeSet<String> {
@@ -93,7 +93,7 @@ fn each_subcommand_prints_one_value_in_every_case() {
 #[test]
 fn no_subcommand_is_left_out() {
     let server = Server::start();
-    let others = OTHERS.iter().chain(WITHOUT_SERVER).chain(WITH_SERVERS).copied();
+    let others = OTHERS.iter().chain(WITHOUT_SERVER).chain(WITH_SETTINGS).copied();
     let known = ROWS.iter().map(|row| row.name).chain(others);
     let known: BTreeSet<String> = known.map(str::to_owned).collect();
     let found = subcommands(&server);

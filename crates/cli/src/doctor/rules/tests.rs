@@ -144,3 +144,89 @@ fn sentinels_are_three_and_agree() {
     let setup = Setup { groups: vec![group("", &["", ""])], sentinels };
     assert_eq!(problems(&setup, 1, 30_000), ["NotChecked s reachable"]);
 }
+
+const SINGLE: &str = "valkey_version=9.1.2 dlock_server_tried=yes appendfsync=always maxmemory=0 \
+    maxmemory-policy=noeviction bind=* protected-mode=no min-replicas-to-write=0 dlock.restart-quarantine-ms=0";
+
+fn single(with: &str) -> Setup {
+    let groups = vec![group(&format!("{SINGLE} {with}"), &[])];
+    Setup { groups, sentinels: Vec::new() }
+}
+
+#[test]
+fn one_server_is_one_that_waits_for_no_replica() {
+    let hidden = Facts([("role", "master"), ("connected_slaves", "0")].map(owned).into());
+    let hidden = vec![Server { address: "p".to_owned(), facts: Ok(hidden) }];
+    assert!(is_single(&single("")));
+    assert!(is_single(&Setup { groups: vec![hidden], sentinels: Vec::new() }));
+    for with in ["connected_slaves=1", "min-replicas-to-write=1", "role=slave"] {
+        assert!(!is_single(&single(with)), "{with}");
+    }
+    let two = vec![server("p", SINGLE), server("r", SINGLE)];
+    let gone = vec![Server { address: "p".to_owned(), facts: Err("gone".to_owned()) }];
+    let one = || vec![server("p", SINGLE)];
+    for groups in [vec![two], vec![gone], vec![one(), one()], Vec::new()] {
+        assert!(!is_single(&Setup { groups, sentinels: Vec::new() }));
+    }
+    let sentinels = vec![server("s", "")];
+    assert!(!is_single(&Setup { groups: vec![one()], sentinels }));
+}
+
+fn owned((name, value): (&str, &str)) -> (String, String) {
+    (name.to_owned(), value.to_owned())
+}
+
+#[test]
+fn each_rule_looks_at_one_server() {
+    for (facts, expected) in [
+        ("", None),
+        ("dlock_version=", Some("Fail p module")),
+        ("dlock_records_refused=1", Some("Fail p records")),
+        ("dlock_server_tried=no", Some("Warn p version")),
+        ("dlock_server_tried=", None),
+        ("min-replicas-max-lag=0 replica-priority=0", None),
+        ("appendfsync=everysec", Some("Warn p persistence")),
+        ("appendfsync=no", Some("Warn p persistence")),
+        ("appendonly=no save=60", Some("Fail p persistence")),
+        ("appendonly=no", Some("Fail p persistence")),
+        ("appendonly=no dlock.restart-quarantine-ms=29999", Some("Fail p persistence")),
+        ("appendonly=no dlock.restart-quarantine-ms=30000", None),
+        ("appendfsync=everysec dlock.restart-quarantine-ms=30000", None),
+        ("appendfsync=everysec dlock.restart-quarantine-ms=", Some("NotChecked p persistence")),
+        ("dlock.restart-quarantine-ms=", None),
+        ("appendonly=", Some("NotChecked p persistence")),
+        ("maxmemory-policy=allkeys-lru", Some("Warn p maxmemory-policy")),
+        ("maxmemory-policy=allkeys-lru maxmemory=1", Some("Fail p maxmemory-policy")),
+        ("maxmemory-policy=volatile-lru maxmemory=1", None),
+        ("maxmemory-policy=", Some("NotChecked p maxmemory-policy")),
+        ("maxmemory=", Some("NotChecked p maxmemory-policy")),
+    ] {
+        let found = problems(&single(facts), 0, 30_000);
+        assert_eq!(found, expected.map_or(vec![], |problem| vec![problem]), "{facts}");
+    }
+}
+
+#[test]
+fn other_machines_need_a_password() {
+    let status = |flags: &str, bind: &str, protected: &str| {
+        let mut setup = single(&format!("protected-mode={protected}"));
+        if let Ok(facts) = &mut setup.groups[0][0].facts {
+            facts.0.extend([(DEFAULT_USER, flags), ("bind", bind)].map(owned));
+        }
+        let all = check(&setup, 0, 30_000);
+        all.iter().find(|found| found.check == "access").map(|found| found.status)
+    };
+    for (flags, bind, protected, expected) in [
+        ("on nopass sanitize-payload", "* -::*", "no", Some(Warn)),
+        ("on nopass", "127.0.0.1 10.0.0.1", "no", Some(Warn)),
+        ("on nopass", "* -::*", "yes", Some(Good)),
+        ("on nopass", "127.0.0.1 -::1 localhost", "no", Some(Good)),
+        ("on nopass", "", "no", Some(Good)),
+        ("on nopass", "*", "", None),
+        ("off nopass", "*", "no", Some(Good)),
+        ("on", "*", "no", Some(Good)),
+    ] {
+        assert_eq!(status(flags, bind, protected), expected, "{flags} {bind} {protected}");
+    }
+    assert!(check(&single(""), 0, 0).iter().all(|found| found.check != "access"));
+}
