@@ -17,16 +17,19 @@ pub async fn ls(client: &Client, args: &Ls, out: &mut impl Write) -> Result<(), 
     let admin = Admin::new(client);
     let failed = |error| Failure::of("cannot list the locks", &error);
     let entries = admin.locks(args.pattern.as_bytes()).await.map_err(failed)?;
-    let seen = look::infos(&admin, entries).await.map_err(failed)?;
+    let (seen, hidden) = look::infos(&admin, entries).await.map_err(failed)?;
     if args.json {
         let keys: Vec<_> =
             seen.iter().map(|seen| json::Key::new(&seen.entry.key, &seen.info, None)).collect();
         json::write(out, &keys)?;
-    } else if seen.is_empty() {
+    } else if !seen.is_empty() {
+        list(&seen).write(out)?;
+    } else if hidden == 0 {
         // On stderr: stdout stays empty for an empty list.
         crate::say(&format!("no lock matches {}", text::quoted(args.pattern.as_bytes())));
-    } else {
-        list(&seen).write(out)?;
+    }
+    if let Some(line) = look::left_out(hidden) {
+        crate::say(&line);
     }
     Ok(())
 }

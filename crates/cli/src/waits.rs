@@ -98,6 +98,8 @@ struct Waits {
     of_party: Vec<Vec<usize>>,
     /// False: there was more than could be read.
     is_complete: bool,
+    /// Number of keys that the user may not read.
+    hidden: u64,
 }
 
 impl Waits {

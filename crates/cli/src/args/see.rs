@@ -86,13 +86,17 @@ so shorter holds may be missed.";
 
 /// `dlock why`
 #[derive(Debug, Args)]
-#[command(override_usage = "dlock why [OPTIONS] <OWNER>")]
+#[command(override_usage = "dlock why [OPTIONS] <OWNER> [PATTERN]")]
 #[command(after_help = "\
 Ends at holders that wait for nothing, or names the cycle. Exit code 1: the owner waits for nothing.")]
 pub struct Why {
     /// The owner, as `dlock waiters` shows it
     #[arg(value_name = "OWNER")]
     pub owner: OsString,
+
+    /// Pattern of the keys to read: * any text, ? any character, [a-z] one of these
+    #[arg(value_name = "PATTERN", default_value = "*")]
+    pub pattern: OsString,
 
     /// For programs: a JSON object
     #[arg(long)]
@@ -101,9 +105,13 @@ pub struct Why {
 
 /// `dlock graph`
 #[derive(Debug, Args)]
-#[command(override_usage = "dlock graph [OPTIONS]")]
+#[command(override_usage = "dlock graph [OPTIONS] [PATTERN]")]
 #[command(after_help = "Example:\n  dlock graph | dot -Tpng -o waits.png")]
 pub struct Graph {
+    /// Pattern of the keys to read: * any text, ? any character, [a-z] one of these
+    #[arg(value_name = "PATTERN", default_value = "*")]
+    pub pattern: OsString,
+
     /// For programs: a JSON object
     #[arg(long)]
     pub json: bool,

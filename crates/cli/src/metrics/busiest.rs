@@ -74,7 +74,8 @@ async fn walk(admin: &Admin, waiters: u64, found: &mut BTreeMap<Entry, u64>) -> 
             }
         };
         match look::infos(admin, page).await {
-            Ok(seen) => {
+            Ok((seen, hidden)) => {
+                is_whole &= hidden == 0;
                 let waiting = seen.into_iter().map(|seen| (seen.entry, seen.info.waiters()));
                 found.extend(waiting.filter(|(_, waiters)| *waiters > 0));
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use dlock_admin::{Kind, Latency, Stats};
 
 use super::state::{Rates, Row, State};
+use crate::look::left_out;
 use crate::show::{held_by, label, left};
 use crate::table::Table;
 use crate::text;
@@ -129,12 +130,16 @@ pub fn snapshot(state: &State) -> Vec<String> {
 
 /// Notes the keys that the list leaves out.
 pub fn more(state: &State) -> Option<String> {
-    let more = text::plural(u64::try_from(state.more).ok().filter(|&more| more > 0)?, "key");
-    Some(if state.is_partial {
-        format!("{more} less busy so far, reading on")
-    } else {
-        format!("{more} less busy: give a PATTERN to see them")
-    })
+    let more = u64::try_from(state.more).ok().filter(|&more| more > 0).map(|more| {
+        let more = text::plural(more, "key");
+        if state.is_partial {
+            format!("{more} less busy so far, reading on")
+        } else {
+            format!("{more} less busy: give a PATTERN to see them")
+        }
+    });
+    let notes: Vec<String> = more.into_iter().chain(left_out(state.hidden)).collect();
+    (!notes.is_empty()).then(|| notes.join("; "))
 }
 
 fn sum(servers: &[Stats], of: impl Fn(&Stats) -> u64) -> u64 {

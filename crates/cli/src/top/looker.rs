@@ -25,6 +25,8 @@ pub struct Looker {
     round: Option<Round>,
     /// How many keys the last round inspected; 0 before the end of the first.
     total: usize,
+    /// How many keys the user may not read, as the last round found.
+    hidden: u64,
 }
 
 /// A round over all keys, of which a part is left.
@@ -32,13 +34,15 @@ struct Round {
     walk: Walk,
     /// How many keys were inspected.
     inspected: usize,
+    /// How many keys the user may not read.
+    hidden: u64,
     /// The busiest of those, and of the round before.
     busiest: Vec<Entry>,
 }
 
 impl Looker {
     pub fn new(admin: Admin, pattern: &[u8]) -> Self {
-        Self { admin, pattern: pattern.to_vec(), round: None, total: 0 }
+        Self { admin, pattern: pattern.to_vec(), round: None, total: 0, hidden: 0 }
     }
 
     /// Takes a sample every `interval`, and at once when another key is opened. A sample ends before the next begins,
@@ -80,18 +84,22 @@ impl Looker {
         let mut round = self.round.take().unwrap_or_else(|| Round {
             walk: self.admin.walk(&self.pattern),
             inspected: 0,
+            hidden: 0,
             busiest: Vec::new(),
         });
-        let mut keys = look::infos(&self.admin, std::mem::take(&mut round.busiest)).await?;
+        let (mut keys, _) = look::infos(&self.admin, std::mem::take(&mut round.busiest)).await?;
         let mut left = budget;
         let is_partial = loop {
             if left == 0 {
                 break true;
             }
             let Some(page) = round.walk.next_page().await? else { break false };
-            round.inspected += page.len();
-            left = left.saturating_sub(page.len());
-            keys.extend(look::infos(&self.admin, page).await?);
+            let inspected = page.len();
+            left = left.saturating_sub(inspected);
+            let (seen, hidden) = look::infos(&self.admin, page).await?;
+            round.hidden += hidden;
+            round.inspected += inspected.saturating_sub(usize::try_from(hidden).unwrap_or(0));
+            keys.extend(seen);
             if keys.len() > 2 * SHOWN {
                 keep_busiest(&mut keys);
             }
@@ -99,7 +107,9 @@ impl Looker {
         keep_busiest(&mut keys);
         if !is_partial {
             self.total = round.inspected;
+            self.hidden = round.hidden;
         }
+        let hidden = self.hidden.max(round.hidden);
         let more = self.total.max(round.inspected).saturating_sub(keys.len());
         if is_partial {
             round.busiest = keys.iter().map(|seen| seen.entry.clone()).collect();
@@ -108,10 +118,10 @@ impl Looker {
             // The next round begins with the busiest of this one.
             let busiest = keys.iter().map(|seen| seen.entry.clone()).collect();
             let walk = self.admin.walk(&self.pattern);
-            self.round = Some(Round { walk, inspected: 0, busiest });
+            self.round = Some(Round { walk, inspected: 0, hidden: 0, busiest });
         }
         let is_partial = self.total == 0 && is_partial;
-        Ok(Look { at: Instant::now(), servers, keys, more, is_partial, details })
+        Ok(Look { at: Instant::now(), servers, keys, more, hidden, is_partial, details })
     }
 
     async fn details(&self, entry: Entry) -> Result<Details, Error> {

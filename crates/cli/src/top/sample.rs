@@ -33,5 +33,5 @@ pub fn look(at: Instant, keys: Vec<Seen>) -> Look {
     server.connected_clients = 4;
     server.used_memory = 3 << 20;
     server.held_locks = keys.len() as u64;
-    Look { at, servers: vec![server], keys, more: 0, is_partial: false, details: None }
+    Look { at, servers: vec![server], keys, more: 0, hidden: 0, is_partial: false, details: None }
 }

@@ -23,6 +23,8 @@ pub struct Look {
     pub keys: Vec<Seen>,
     /// Number of matching keys that are not among `keys`: less busy ones.
     pub more: usize,
+    /// Number of keys that the user may not read.
+    pub hidden: u64,
     /// Other keys are inspected by the next samples.
     pub is_partial: bool,
     /// Details of the opened key.
@@ -127,6 +129,8 @@ pub struct State {
     pub rates: Option<Rates>,
     /// Number of keys that are left out: less busy ones.
     pub more: usize,
+    /// Number of keys that the user may not read.
+    pub hidden: u64,
     /// Not all keys have been inspected yet.
     pub is_partial: bool,
     /// Why the last sample failed, if it did.
@@ -149,6 +153,7 @@ impl Default for State {
             servers: Vec::new(),
             rates: None,
             more: 0,
+            hidden: 0,
             is_partial: false,
             trouble: None,
             looked: false,
@@ -170,6 +175,7 @@ impl State {
         self.last = Some(look.at);
         self.servers = look.servers;
         self.more = look.more;
+        self.hidden = look.hidden;
         self.is_partial = look.is_partial;
         if let Some(details) = look.details
             && self.opened.as_ref() == Some(&details.entry)

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt as _;
 
 use dlock_admin::Admin;
 use dlock_client::Client;
@@ -23,13 +24,13 @@ const NAME: usize = 32;
 
 /// Prints the graph of waits.
 pub async fn graph(client: &Client, args: &Graph, out: &mut impl Write) -> Result<(), Failure> {
-    let waits = Waits::read(&Admin::new(client)).await;
+    let waits = Waits::read(&Admin::new(client), args.pattern.as_bytes()).await;
     let waits = waits.map_err(|error| Failure::of("cannot look at the waits", &error))?;
     if args.json {
         json::write(out, &waits.as_json())?;
         return Ok(());
     }
-    if waits.keys.is_empty() {
+    if waits.keys.is_empty() && waits.hidden == 0 {
         crate::say("nobody waits");
     }
     Ok(waits.draw(out)?)
@@ -91,6 +92,7 @@ impl Waits {
             "waits": self.queued.iter().map(|wait| self.wait_as_json(wait)).collect::<Value>(),
             "holds": holds.collect::<Value>(),
             "complete": self.is_complete,
+            "unreadable": self.hidden,
         })
     }
 

@@ -16,12 +16,12 @@ pub const WAITERS_OF_KEY: u64 = 1000;
 pub const WAITERS: u64 = 100_000;
 
 impl Waits {
-    /// Looks at all keys of all servers.
-    pub async fn read(admin: &Admin) -> Result<Self, Error> {
+    /// Inspects the keys of all servers that match `pattern`.
+    pub async fn read(admin: &Admin, pattern: &[u8]) -> Result<Self, Error> {
         let mut waits = Self { is_complete: true, ..Self::default() };
         let mut left = WAITERS;
         let mut asked = Vec::new();
-        for seen in waits.waited_keys(admin).await? {
+        for seen in waits.waited_keys(admin, pattern).await? {
             let count = seen.info.waiters().min(WAITERS_OF_KEY).min(left);
             left -= count;
             waits.is_complete &= count == seen.info.waiters();
@@ -32,26 +32,37 @@ impl Waits {
         let ask = |(seen, count): (Seen, u64)| {
             let admin = admin.clone();
             async move {
-                let waiters = admin.waiters_of(&seen.entry, Some(count)).await?;
-                let permits = match seen.info {
-                    Info::Semaphore(_) => admin.permits(&seen.entry.key).await?,
-                    _ => Vec::new(),
+                let answers = async {
+                    let waiters = admin.waiters_of(&seen.entry, Some(count)).await?;
+                    let permits = match seen.info {
+                        Info::Semaphore(_) => admin.permits(&seen.entry.key).await?,
+                        _ => Vec::new(),
+                    };
+                    Ok((permits, waiters))
                 };
-                Ok((seen, permits, waiters))
+                let answers = look::readable(answers.await)?;
+                Ok(answers.map(|(permits, waiters)| (seen, permits, waiters)))
             }
         };
-        for (seen, permits, waiters) in look::each(asked, ask).await? {
+        let (found, hidden) = look::split(look::each(asked, ask).await?);
+        for (seen, permits, waiters) in found {
             waits.add(seen.entry, &seen.info, &permits, &waiters);
+        }
+        waits.hidden += hidden;
+        waits.is_complete &= waits.hidden == 0;
+        if let Some(line) = look::left_out(waits.hidden) {
+            crate::say(&line);
         }
         Ok(waits)
     }
 
     /// The keys with waiters, those with most of them first.
-    async fn waited_keys(&mut self, admin: &Admin) -> Result<Vec<Seen>, Error> {
+    async fn waited_keys(&mut self, admin: &Admin, pattern: &[u8]) -> Result<Vec<Seen>, Error> {
         let mut found: Vec<Seen> = Vec::new();
-        let mut walk = admin.walk(b"*");
+        let mut walk = admin.walk(pattern);
         while let Some(page) = walk.next_page().await? {
-            let seen = look::infos(admin, page).await?;
+            let (seen, hidden) = look::infos(admin, page).await?;
+            self.hidden += hidden;
             found.extend(seen.into_iter().filter(|seen| seen.info.waiters() > 0));
             if found.len() > 2 * KEYS {
                 self.keep_most_waited(&mut found);
@@ -80,7 +91,10 @@ impl Waits {
         let ask = |key: usize| {
             let (admin, owner) = (admin.clone(), owner.to_vec());
             let entry = self.keys[key].entry.clone();
-            async move { Ok((key, admin.position(&entry, &owner).await?)) }
+            async move {
+                let place = look::readable(admin.position(&entry, &owner).await)?;
+                Ok((key, place.flatten()))
+            }
         };
         for (key, place) in look::each(cut, ask).await? {
             let is_known = self

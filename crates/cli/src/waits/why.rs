@@ -23,7 +23,7 @@ pub async fn why(client: &Client, args: &Why, out: &mut impl Write) -> Result<()
     let admin = Admin::new(client);
     let owner = args.owner.as_bytes();
     let failed = |error| Failure::of("cannot look at the waits", &error);
-    let mut waits = Waits::read(&admin).await.map_err(failed)?;
+    let mut waits = Waits::read(&admin, args.pattern.as_bytes()).await.map_err(failed)?;
     waits.find(&admin, owner).await.map_err(failed)?;
     let number = waits.numbers.get(&Party::Owner(owner.to_vec())).copied();
     let Some(number) = number.filter(|&number| !waits.of_party[number].is_empty()) else {
@@ -191,6 +191,7 @@ impl<'a> Chain<'a> {
             "running": names(&self.running),
             "cycles": self.cycles.iter().map(|cycle| names(cycle)).collect::<Value>(),
             "complete": !self.is_cut,
+            "unreadable": self.waits.hidden,
         })
     }
 }

@@ -22,7 +22,7 @@ const ROWS: &[Row] = &[
     Row { name: "break", good: &["wall"], bad: &["none"], bad_code: 1 },
     Row { name: "watch", good: &["door", "--count", "1"], bad: &["text"], bad_code: 69 },
     Row { name: "why", good: &["bob"], bad: &["zoe"], bad_code: 1 },
-    Row { name: "graph", good: &[], bad: &["extra"], bad_code: 64 },
+    Row { name: "graph", good: &[], bad: &["--nonsense"], bad_code: 64 },
     Row { name: "log", good: &[], bad: &["--count", "0"], bad_code: 64 },
     Row { name: "ping", good: &[], bad: &["extra"], bad_code: 64 },
     // Last: it ends the wait.

@@ -3,7 +3,7 @@
 use dlock_testing::{Blocked, Reply as _, Server, args, wait_until};
 use serde_json::{Value, json};
 
-use crate::command::{output, stdout};
+use crate::command::{Output, output, stdout};
 
 /// Each owner holds its key and waits for that of the one before. The first one runs.
 fn chain(server: &Server, owners: &[&str]) -> Vec<Blocked> {
@@ -147,4 +147,70 @@ fn nobody_waits() {
     let graph = output(&server, &["graph"]);
     assert_eq!((graph.code, graph.stderr.as_str()), (0, "dlock: nobody waits\n"));
     assert!(graph.stdout.starts_with("digraph dlock {\n") && graph.stdout.ends_with("}\n"));
+}
+
+/// The page with the user `monitor`.
+const HOSTED: &str = include_str!("../../../../docs/hosted.md");
+
+/// The rules of `monitor`, with other key patterns.
+fn monitor(keys: &'static str) -> Vec<&'static str> {
+    let line = HOSTED.lines().find_map(|line| line.strip_prefix("user monitor "));
+    let rules = line.expect("the user").split(' ').filter(|rule| !rule.starts_with(['~', '>']));
+    ["ACL", "SETUSER", "monitor", "reset", ">secret"]
+        .into_iter()
+        .chain(keys.split(' '))
+        .chain(rules)
+        .collect()
+}
+
+#[test]
+fn keys_that_the_user_may_not_read_are_counted() {
+    let server = Server::start();
+    let _chain = chain(&server, &["a", "b", "c"]);
+    server.cmd(&["DFAIR.ACQUIRE", "fair", "a", "PX", "600000"]).ok();
+    let _fair = server.block(&["DFAIR.ACQUIRE", "fair", "f", "BLOCK", "0"]);
+    server.cmd(&["SET", "text", "1"]).ok();
+    let url = format!("redis://monitor:secret@127.0.0.1:{}", server.port());
+    let call = |args: &[&str]| output(&server, &[&["--url", &url], args].concat());
+    for (keys, left_out, locks, waited) in
+        [("~*", 1, 3, 2), ("~of-b ~fair", 3, 1, 1), ("~x", 4, 0, 0)]
+    {
+        server.cmd(&monitor(keys)).ok();
+        let some = if left_out == 1 { "1 key" } else { &format!("{left_out} keys") };
+        let line = format!("{some} left out, which the user may not read");
+        let stderr = format!("dlock: {line}\n");
+        let seen = |output: &Output| output.stdout.matches("of-").count();
+
+        let list = call(&["ls"]);
+        assert_eq!((list.code, seen(&list)), (0, locks), "{keys}: {list:?}");
+        assert_eq!(list.stderr, stderr);
+        let top = call(&["top"]);
+        assert_eq!((top.code, seen(&top), top.stderr.as_str()), (0, locks, ""), "{top:?}");
+        assert!(top.stdout.ends_with(&format!("{line}\n")), "{top:?}");
+        let graph = call(&["graph", "--json"]);
+        assert_eq!((graph.code, seen(&graph)), (0, 2 * waited), "{graph:?}");
+        assert_eq!(graph.stderr, stderr);
+        let json: Value = serde_json::from_str(&graph.stdout).expect("JSON");
+        assert_eq!((&json["unreadable"], &json["complete"]), (&json!(left_out), &json!(false)));
+        assert_eq!(call(&["graph"]).stderr, stderr);
+        let why = call(&["why", "c", "--json"]);
+        assert_eq!((why.code, seen(&why)), (i32::from(waited == 0), waited), "{why:?}");
+        assert!(why.stderr.starts_with(&stderr), "{why:?}");
+        if waited > 0 {
+            let json: Value = serde_json::from_str(&why.stdout).expect("JSON");
+            assert_eq!(json["unreadable"], json!(left_out));
+        }
+    }
+    server.cmd(&monitor("~of-*")).ok();
+    for args in [&["ls", "of-*"][..], &["top", "of-*"], &["why", "c", "of-*"], &["graph", "of-*"]] {
+        let found = call(args);
+        assert_eq!((found.code, found.stderr.as_str()), (0, ""), "{args:?}: {found:?}");
+        assert!(found.stdout.contains("of-b") && !found.stdout.contains("fair"), "{found:?}");
+    }
+    let json: Value =
+        serde_json::from_str(&call(&["graph", "--json", "of-a"]).stdout).expect("JSON");
+    assert_eq!((json["waits"].as_array().map(Vec::len), &json["unreadable"]), (Some(1), &json!(0)));
+    // Without the right to ask, nothing is found.
+    server.cmd(&["ACL", "SETUSER", "monitor", "-scan"]).ok();
+    assert_eq!(call(&["ls"]).code, 69);
 }
