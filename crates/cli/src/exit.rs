@@ -82,16 +82,7 @@ impl Failure {
             ErrorKind::Invalid => USAGE,
             _ => SERVER,
         };
-        let hint = match error.kind() {
-            ErrorKind::WrongType => {
-                " (it is no lock, or one of another kind: `dlock info` and TYPE tell which)"
-            }
-            ErrorKind::Refused => {
-                " (user and password come with the URL: redis://user:password@host)"
-            }
-            _ => "",
-        };
-        Self::new(code, format!("{what}: {error}{hint}"))
+        Self::new(code, format!("{what}: {error}{}", hint(error.kind(), error.text())))
     }
 
     /// The servers cannot be reached.
@@ -104,12 +95,47 @@ impl Failure {
             ErrorKind::Refused if url.contains("-sentinel://") => {
                 " (those of the Sentinels come behind: /name?sentinel_username=…&sentinel_password=…)"
             }
+            ErrorKind::Unavailable if error.text().contains("refused") => {
+                " (no server listens there: start it, or name another one with --url or DLOCK_URL)"
+            }
+            ErrorKind::Unavailable if error.text().contains("lookup") => {
+                " (no such host: --url or DLOCK_URL names it)"
+            }
             ErrorKind::Unavailable if url.starts_with("rediss") => {
                 " (--cacert names the authority to trust, --cert and --key the certificate to show)"
             }
             _ => "",
         };
         failure
+    }
+}
+
+/// What to do about an error of this kind with this text.
+fn hint(kind: ErrorKind, text: &str) -> &'static str {
+    match kind {
+        ErrorKind::WrongType if text.contains("belongs to DFAIR") => {
+            " (it is a lock with a durable queue: `dlock run --fair`)"
+        }
+        ErrorKind::WrongType if text.contains("belongs to DRW") => {
+            " (it is a read-write lock: `dlock run -s` or `-x`)"
+        }
+        ErrorKind::WrongType if text.contains("belongs to DSEM") => {
+            " (it is a semaphore: `dlock run --count` or `--limit`)"
+        }
+        ErrorKind::WrongType if text.contains("belongs to DLOCK,") => {
+            " (it is a plain lock: `dlock run` without -s, -x, --fair, --count and --limit)"
+        }
+        ErrorKind::WrongType => {
+            " (something else uses this key, TYPE tells what: choose another key)"
+        }
+        ErrorKind::Refused if text.starts_with("NOPERM") => {
+            " (ACL SETUSER gives the right: see Access in docs/operations.md of dlock)"
+        }
+        ErrorKind::Refused => " (user and password come with the URL: redis://user:password@host)",
+        _ if text.contains("DB index is out of range") => {
+            " (the URL ends with the number of a database: `CONFIG GET databases` says how many there are, from /0 on)"
+        }
+        _ => "",
     }
 }
 
@@ -149,6 +175,25 @@ impl From<std::io::Error> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_say_what_to_do() {
+        use ErrorKind::{Invalid, Refused, Server, WrongType};
+        for (kind, text, hint_has) in [
+            (WrongType, "\"k\" belongs to DFAIR, the command to DLOCK", "`dlock run --fair`"),
+            (WrongType, "\"k\" belongs to DRW, the command to DLOCK", "`dlock run -s` or `-x`"),
+            (WrongType, "\"k\" belongs to DSEM, the command to DFAIR", "--limit"),
+            (WrongType, "\"k\" belongs to DLOCK, the command to DSEM", "without -s, -x"),
+            (WrongType, "\"k\" belongs to DLATCH, the command to DLOCK", "choose another key"),
+            (WrongType, "\"k\" holds nothing of dlock", "choose another key"),
+            (Refused, "NOPERM User monitor has no permissions", "ACL SETUSER"),
+            (Refused, "WRONGPASS invalid username-password pair", "user:password@host"),
+            (Invalid, "ERR DB index is out of range", "CONFIG GET databases"),
+        ] {
+            assert!(hint(kind, text).contains(hint_has), "{text}: {}", hint(kind, text));
+        }
+        assert_eq!(hint(Server, "MISCONF"), "");
+    }
 
     #[test]
     fn passwords_are_not_shown() {

@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return usage::report(&error),
+        Err(error) => return usage::report(error),
     };
     // One thread, because the terminal and its signals are set up per thread.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

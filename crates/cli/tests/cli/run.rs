@@ -206,10 +206,24 @@ fn errors_name_the_problem() {
     let empty = output(&server, &["run", "", "--", "true"]);
     assert_eq!(empty.code, 64, "{}", empty.stderr);
 
+    let flock = output(&server, &["k", "-c", "true"]);
+    assert_eq!(flock.code, 64);
+    assert!(flock.stderr.contains("  tip: to run a command under a lock: dlock run "), "{flock:?}");
+    let flock = output(&server, &["run", "k", "-c", "true"]).stderr;
+    assert!(flock.contains("  tip: for a line of the shell: dlock run KEY -- sh -c "), "{flock}");
+    assert_eq!(flock.matches("tip:").count(), 1, "{flock}");
+
     server.cmd(&["SET", "str", "1"]).ok();
-    let wrong = output(&server, &["run", "str", "--", "true"]);
-    assert_eq!(wrong.code, 69);
-    assert!(wrong.stderr.starts_with("dlock: cannot lock \"str\": WRONGTYPE "), "{}", wrong.stderr);
+    server.cmd(&["DFAIR.ACQUIRE", "fair", "alice"]).ok();
+    for (key, tip) in [("str", "choose another key)\n"), ("fair", "`dlock run --fair`)\n")] {
+        let wrong = output(&server, &["run", key, "--", "true"]);
+        assert_eq!(wrong.code, 69);
+        let begin = format!("dlock: cannot lock \"{key}\": WRONGTYPE ");
+        assert!(wrong.stderr.starts_with(&begin) && wrong.stderr.ends_with(tip), "{wrong:?}");
+    }
+    server.cmd(&["DEL", "fair"]).ok();
+    let database = output(&server, &["--url", &format!("{}/99", server.url()), "ls"]);
+    assert!(database.stderr.contains("`CONFIG GET databases`"), "{database:?}");
 
     let nobody =
         output(&server, &["--url", "redis://u:secret@127.0.0.1:1", "run", "k", "--", "true"]);
@@ -220,6 +234,8 @@ fn errors_name_the_problem() {
         "{}",
         nobody.stderr
     );
+    let end = "(no server listens there: start it, or name another one with --url or DLOCK_URL)\n";
+    assert!(nobody.stderr.ends_with(end) && !nobody.stderr.contains("TLS"), "{}", nobody.stderr);
 
     let url = format!("redis://u:secret@127.0.0.1:{}", server.port());
     let refused = output(&server, &["run", "--url", &url, "k", "--", "true"]);

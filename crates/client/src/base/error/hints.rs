@@ -21,7 +21,8 @@ impl Error {
         let source = self.0.source.as_ref();
         let is_silent = self.0.text == CONNECTING_TAKES_TOO_LONG
             || source.is_some_and(redis::RedisError::is_timeout);
-        let is_closed = source.is_some_and(redis::RedisError::is_connection_dropped);
+        let is_closed = source
+            .is_some_and(|error| error.is_connection_dropped() && !error.is_connection_refusal());
         if has_tls && (is_silent || self.0.text.contains("corrupt message")) {
             self.hint("if this port has no TLS, use redis:// in place of rediss://")
         } else if !has_tls && is_closed {
