@@ -1,5 +1,6 @@
 //! `dlock metrics` and `dlock exporter`: the numbers of servers for Prometheus.
 
+mod access;
 mod busiest;
 mod encode;
 mod read;

@@ -1,6 +1,7 @@
 //! Options of `dlock metrics` and `dlock exporter`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -27,11 +28,23 @@ pub struct Metrics {
 #[command(after_help = "\
 GET /metrics asks the servers and answers with their metrics; /scrape?target=HOST:PORT does so for one \
 --scrape-target; /healthz answers as long as the exporter runs. \
-There is no password and no TLS: keep the default address, or put a proxy in front.")]
+Without --listen-users any client that reaches the address may read them; /healthz never asks for a password.")]
 pub struct Exporter {
     /// Address and port for HTTP
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9735")]
     pub listen: SocketAddr,
+
+    /// Serve HTTPS: the certificate, with those of its issuers (PEM)
+    #[arg(long, value_name = "FILE", requires = "listen_key")]
+    pub listen_cert: Option<PathBuf>,
+
+    /// The private key of --listen-cert (PEM)
+    #[arg(long, value_name = "FILE", requires = "listen_cert")]
+    pub listen_key: Option<PathBuf>,
+
+    /// Ask for a name and password (basic authentication): a file with a line user:password for each user
+    #[arg(long, value_name = "FILE")]
+    pub listen_users: Option<PathBuf>,
 
     /// A further server, for /scrape?target=HOST:PORT; user, password, TLS and database are those of --url. May be
     /// given several times. Other targets are refused: the exporter sends its password to no other server

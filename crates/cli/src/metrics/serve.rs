@@ -9,7 +9,7 @@ use std::time::Duration;
 use dlock_client::ClientBuilder;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -20,6 +20,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
+use super::access::Access;
 use super::encode::{Format, encode};
 use super::scrape::{Scrape, Scraper};
 use super::table::FAMILIES;
@@ -55,14 +56,16 @@ pub async fn serve(builder: ClientBuilder, url: &str, args: &Exporter) -> Result
     let mut signals = Signals::of(&which).map_err(refused)?;
     let listener = TcpListener::bind(args.listen).await.map_err(refused)?;
     let address = listener.local_addr().map_err(refused)?;
+    let access = Access::new(args)?;
+    let scheme = access.scheme();
     let targets = Targets::new(&builder, url, args)?;
     let places = Arc::new(Semaphore::new(CONNECTIONS + targets.len()));
     let main = Reporter::new(scraper(builder, url, &args.scraping));
     let start = first(&main.scraper, url).await?;
     main.report(&start);
-    let exporter = Arc::new(Servers { main, targets });
+    let exporter = Arc::new(Servers { main, targets, access });
     // For those who asked for any free port. Nothing depends on a reader.
-    let _ = writeln!(io::stdout(), "http://{address}/metrics");
+    let _ = writeln!(io::stdout(), "{scheme}://{address}/metrics");
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(REQUEST);
     let connections = GracefulShutdown::new();
@@ -76,13 +79,15 @@ pub async fn serve(builder: ClientBuilder, url: &str, args: &Exporter) -> Result
             _ = signals.fatal() => break,
             (place, accepted) = accepted => match accepted {
                 Ok((stream, _)) => {
-                    let exporter = exporter.clone();
-                    let answer = service_fn(move |request| answer(exporter.clone(), request));
-                    let connection = http.serve_connection(TokioIo::new(stream), answer);
-                    let connection = connections.watch(connection);
+                    let (exporter, http) = (exporter.clone(), http.clone());
+                    let watcher = connections.watcher();
                     tokio::spawn(async move {
-                        // The error of a connection concerns its client alone.
-                        let _ = connection.await;
+                        if let Some(stream) = exporter.access.accept(stream).await {
+                            let answer = service_fn(|request| answer(&exporter, request));
+                            let connection = http.serve_connection(TokioIo::new(stream), answer);
+                            // The error of a connection concerns its client alone.
+                            let _ = watcher.watch(connection).await;
+                        }
                         drop(place);
                     });
                 }
@@ -99,6 +104,7 @@ pub async fn serve(builder: ClientBuilder, url: &str, args: &Exporter) -> Result
 struct Servers {
     main: Reporter,
     targets: Targets,
+    access: Access,
 }
 
 /// A scraper that says on stderr which servers do not answer.
@@ -140,7 +146,7 @@ impl Reporter {
 }
 
 async fn answer(
-    exporter: Arc<Servers>,
+    exporter: &Servers,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -148,7 +154,14 @@ async fn answer(
         answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return Ok(answer);
     }
-    Ok(match request.uri().path() {
+    let path = request.uri().path();
+    if path != "/healthz" && !exporter.access.allows(request.headers()) {
+        let mut answer = reply(StatusCode::UNAUTHORIZED, TEXT, "name and password are needed\n");
+        let ask = HeaderValue::from_static("Basic realm=\"dlock exporter\"");
+        answer.headers_mut().insert(WWW_AUTHENTICATE, ask);
+        return Ok(answer);
+    }
+    Ok(match path {
         "/metrics" => exporter.main.answer(request.headers()).await,
         "/scrape" => match exporter.targets.named(request.uri().query()) {
             Ok(target) => target.answer(request.headers()).await,

@@ -3,6 +3,7 @@
 #![allow(missing_docs, reason = "tests")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod access;
 mod command;
 mod dev;
 mod doctor;
