@@ -32,7 +32,6 @@ pub const LONG_FILES: &[(&str, usize)] = &[
     ("crates/core/tests/it/simulator/steps.rs", 456),
     ("crates/core/tests/it/support/mod.rs", 494),
     ("crates/core/tests/it/tables/places.rs", 497),
-    ("tests/client/shards.rs", 489),
     ("tests/it/slots/scenes.rs", 470),
 ];
 

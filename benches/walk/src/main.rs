@@ -7,8 +7,8 @@ use dlock_client::Client;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::args().nth(1).ok_or("name the URL of a server")?;
-    // One thread, so that the caller and the connection make one sequence. It reads a line between two acquires, so that
-    // nothing else runs meanwhile.
+    // One thread, so that the caller and the connection make one sequence. It reads a line between two acquires, so
+    // that nothing else runs meanwhile.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let client = Client::connect(&url).await?;

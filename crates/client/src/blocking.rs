@@ -264,7 +264,8 @@ macro_rules! handle {
 
 handle! {
     /// As [`crate::Lock`].
-    Lock gives Guard, with lease(time: Duration), fixed_lease(time: Duration), timeout(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
+    Lock gives Guard, with lease(time: Duration), fixed_lease(time: Duration),
+    timeout(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
     label(label: impl AsRef<[u8]>), bind(rest: Duration), no_reentry(), wait(wait: Wait),
     replicas(replicas: u32, timeout: Duration),
     replicas_on_disk(replicas: u32, timeout: Duration),
@@ -272,19 +273,22 @@ handle! {
 
 handle! {
     /// As [`crate::Semaphore`].
-    Semaphore gives Permit, with lease(time: Duration), fixed_lease(time: Duration), timeout(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
+    Semaphore gives Permit, with lease(time: Duration), fixed_lease(time: Duration),
+    timeout(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
     label(label: impl AsRef<[u8]>), bind(rest: Duration), count(permits: u32), limit(permits: u32), wait(wait: Wait),
 }
 
 handle! {
     /// As [`crate::MultiLock`].
-    MultiLock gives MultiGuard, with lease(time: Duration), fixed_lease(time: Duration), timeout(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
+    MultiLock gives MultiGuard, with lease(time: Duration), fixed_lease(time: Duration),
+    timeout(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
     label(label: impl AsRef<[u8]>), bind(rest: Duration),
 }
 
 handle! {
     /// As [`crate::AnyLock`].
-    AnyLock gives Guard, with lease(time: Duration), fixed_lease(time: Duration), timeout(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
+    AnyLock gives Guard, with lease(time: Duration), fixed_lease(time: Duration),
+    timeout(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
     label(label: impl AsRef<[u8]>), bind(rest: Duration),
 }
 

@@ -28,6 +28,13 @@ pub struct Hold {
     pub(crate) options: Arc<Options>,
 }
 
+/// Owns a hold: dropping it releases that.
+pub(crate) trait Owning {
+    fn new(hold: Hold) -> Self;
+
+    fn as_hold(&self) -> &Hold;
+}
+
 impl Hold {
     /// The locked key: of several, the first.
     pub fn key(&self) -> &[u8] {

@@ -55,7 +55,7 @@ fn ticks(count: u64) -> Duration {
     TICK * u32::try_from(count).unwrap()
 }
 
-/// On its way to the server. The number is that of the request, which begins anew after it was spent.
+/// On its way to the server. The number is that of the request, and another after that was spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Sent {
     Copy { number: u8, copy: u8, queues: bool, at: u64 },

@@ -170,8 +170,8 @@ impl QuorumLock {
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](QuorumLock::try_acquire): without a [`timeout`](Self::timeout) it does not wait for servers to
-    /// come back. After that [`NotAcquired`](ErrorKind::NotAcquired): another client had it at the last attempt.
+    /// As [`try_acquire`](QuorumLock::try_acquire): without a [`timeout`](Self::timeout) it does not wait for servers
+    /// to come back. After that [`NotAcquired`](ErrorKind::NotAcquired): another client had it at the last attempt.
     ///
     /// # Cancel safety
     ///

@@ -25,8 +25,8 @@ pub struct Server {
     pub facts: Result<Facts, String>,
 }
 
-/// Fields of INFO, settings and [`DEFAULT_USER`], by name. Of a Sentinel: the fields of SENTINEL MASTER, and the error of
-/// CKQUORUM.
+/// Fields of INFO, settings and [`DEFAULT_USER`], by name. Of a Sentinel: the fields of SENTINEL MASTER, and the error
+/// of CKQUORUM.
 #[derive(Debug, Clone, Default)]
 pub struct Facts(pub BTreeMap<String, String>);
 
@@ -79,7 +79,8 @@ impl Report<'_> {
     }
 }
 
-/// Whether the set-up is one server that has no replica and waits for none. An unset `min-replicas-to-write` counts as 0.
+/// Whether the set-up is one server that has no replica and waits for none. An unset `min-replicas-to-write` counts as
+/// 0.
 pub fn is_single(setup: &Setup) -> bool {
     let [group] = setup.groups.as_slice() else { return false };
     let [Server { facts: Ok(facts), .. }] = group.as_slice() else { return false };
@@ -89,9 +90,9 @@ pub fn is_single(setup: &Setup) -> bool {
         && facts.number("min-replicas-to-write").is_none_or(|replicas| replicas == 0)
 }
 
-/// Checks that locks survive a failover if `confirm` replicas confirm each grant and each renewal, and the longest lease
-/// is `lease_ms`. With `confirm` 0 it checks that locks on one server survive its restart. The set-up fits if each
-/// finding is `Good` or `Warn`.
+/// Checks that locks survive a failover if `confirm` replicas confirm each grant and each renewal, and the longest
+/// lease is `lease_ms`. With `confirm` 0 it checks that locks on one server survive its restart. The set-up fits if
+/// each finding is `Good` or `Warn`.
 pub fn check(setup: &Setup, confirm: u64, lease_ms: u64) -> Vec<Finding> {
     let mut all = Vec::new();
     let address = |group: &[Server]| group.first().map_or("", |server| &server.address).to_owned();

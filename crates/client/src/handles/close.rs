@@ -16,7 +16,7 @@ impl Client {
     /// - Acquires and waits under way end with [`Closed`](crate::ErrorKind::Closed), and leave their queues.
     ///   So do all later ones.
     /// - Holds whose guards still live are released; [`Hold::lost`](crate::Hold::lost) resolves with
-    ///   [`Lost::Closed`] before that, work under `with` is cancelled, and
+    ///   [`Lost::Closed`](crate::Lost::Closed) before that, work under `with` is cancelled, and
     ///   [`Guard::release`](crate::Guard::release) says [`Lost`](crate::ErrorKind::Lost). A quorum lock is released on
     ///   all its servers as soon as one of its clients is closed.
     /// - Then the connections end. Any other call fails with [`Closed`](crate::ErrorKind::Closed) from then on.

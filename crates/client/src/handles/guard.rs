@@ -13,14 +13,7 @@ use crate::base::hold_ref::HoldRef;
 use crate::base::lost::Lost;
 use crate::base::settings::lease_ms;
 use crate::handles::with::{Holding, guard_with};
-use crate::hold::Hold;
-
-/// Owns a hold: dropping it releases that.
-pub(crate) trait Owning {
-    fn new(hold: Hold) -> Self;
-
-    fn as_hold(&self) -> &Hold;
-}
+use crate::hold::{Hold, Owning};
 
 /// What every guard can do with its field `held`.
 macro_rules! guard {
@@ -36,7 +29,8 @@ macro_rules! guard {
         }
 
         impl $guard {
-            /// Releases it. A request whose reply was lost is sent again, and the server says what the first copy found.
+            /// Releases it. A request whose reply was lost is sent again, and the server says what the first copy
+            /// found.
             ///
             /// # Errors
             ///

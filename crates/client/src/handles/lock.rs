@@ -85,8 +85,8 @@ impl Lock {
     /// A grant counts only when this number of replicas has it, which may take up to `timeout`; else it is released and
     /// asked for again. When the time of the acquire is over (without one,
     /// [`ClientBuilder::retry_for`](crate::ClientBuilder::retry_for)), the error is
-    /// [`Replicas`](crate::ErrorKind::Replicas). So the grant survives the loss of the primary, if one of those replicas
-    /// is promoted. Each such acquire uses a dedicated connection.
+    /// [`Replicas`](crate::ErrorKind::Replicas). So the grant survives the loss of the primary, if one of those
+    /// replicas is promoted. Each such acquire uses a dedicated connection.
     #[must_use]
     pub fn replicas(mut self, replicas: u32, timeout: Duration) -> Self {
         self.handle.options_mut().replicas = Some(own_replicas(replicas, timeout, false));

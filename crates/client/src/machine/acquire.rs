@@ -217,7 +217,8 @@ impl Acquire {
         Step::Send(copy)
     }
 
-    /// No connection is left for what was to block: a copy asks without one, after a pause, and a renewal waits for one.
+    /// No connection is left for what was to block: a copy asks without one, after a pause, and a renewal waits for
+    /// one.
     pub(crate) fn may_not_block(&mut self, now: Moment) -> Step {
         match self.phase {
             Phase::Renewing(end) => {

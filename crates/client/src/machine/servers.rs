@@ -105,7 +105,7 @@ pub(crate) struct Servers {
     most_blocked: usize,
     /// Entries for slots that no known server has.
     unrouted: Vec<Entry>,
-    /// At most so many wait to be sent.
+    /// How many wait to be sent, or more.
     queued: usize,
 }
 
@@ -192,8 +192,8 @@ impl Servers {
         before.is_some_and(|before| before != to)
     }
 
-    /// Server `by` said which server has which slots. Returns those that have moved, the servers that are new, and those
-    /// without slots.
+    /// Server `by` said which server has which slots. Returns those that have moved, the servers that are new, and
+    /// those without slots.
     pub(crate) fn learn(
         &mut self,
         slots: &ClusterSlots,

@@ -14,8 +14,8 @@ use crate::handles::with::Holding;
 
 impl Guard {
     /// Of a reader of a [`RwLock`](crate::RwLock): waits until it is the only reader, in front of all other waiters,
-    /// and writes. No other owner writes in between. The new hold has the owner, the options and the end (`max_hold`) of
-    /// this one.
+    /// and writes. No other owner writes in between. The new hold has the owner, the options and the end (`max_hold`)
+    /// of this one.
     ///
     /// Two readers that upgrade would wait for each other. The second one gets
     /// [`Deadlock`](crate::ErrorKind::Deadlock), and the end of its hold lets the first one write. Acquire

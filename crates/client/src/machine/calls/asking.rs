@@ -1,0 +1,173 @@
+//! Requests that may be repeated.
+
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use super::super::patience::{LAST, Patience, Seen};
+use super::{Call, Next, Outcome, Place, Replies, Sending, no_answer, seen};
+use crate::base::clock::Moment;
+use crate::base::error::Error;
+use crate::base::random::fraction;
+use crate::base::replicas::{Acknowledged, Replicas};
+
+/// Commands that may be repeated, each until it is answered.
+pub(crate) struct AskCall {
+    place: Place,
+    commands: Vec<Cmd>,
+    replies: Vec<Option<Result<Value, Error>>>,
+    confirm: Option<Replicas>,
+    end: Moment,
+    patience: Patience,
+    wake_at: Moment,
+    /// When the last copy was sent, and whether its reply is awaited.
+    sent: Moment,
+    is_asking: bool,
+    /// When the first of those was sent of which replies count.
+    first: Option<Moment>,
+    /// It was sent, and the reply did not come.
+    is_doubtful: bool,
+    /// What the server said last, of what passes.
+    answer: Option<Error>,
+    /// The key that it releases, if it goes on when nobody waits for it any more.
+    releases: Option<Box<[u8]>>,
+}
+
+impl AskCall {
+    /// Until no server has answered for `limit`, and at most `within`. A `limit` of zero: it is sent once.
+    pub(crate) fn new(
+        place: Place,
+        commands: Vec<Cmd>,
+        limit: Duration,
+        within: Duration,
+        now: Moment,
+    ) -> Self {
+        Self {
+            place,
+            replies: commands.iter().map(|_| None).collect(),
+            commands,
+            confirm: None,
+            end: now.after(within),
+            patience: Patience::new(limit, false, now),
+            wake_at: now,
+            sent: now,
+            is_asking: false,
+            first: None,
+            is_doubtful: false,
+            answer: None,
+            releases: None,
+        }
+    }
+
+    /// It releases that key, and goes on when nobody waits for it any more.
+    pub(crate) fn releasing(self, key: &[u8]) -> Self {
+        Self { releases: Some(key.into()), ..self }
+    }
+
+    pub(crate) fn confirmed_by(self, confirm: Option<Replicas>) -> Self {
+        Self { confirm, ..self }
+    }
+
+    fn send(&mut self, now: Moment) -> Next {
+        self.wake_at = self.end.max(now.after(LAST));
+        self.is_asking = true;
+        let open = self.commands.iter().zip(&self.replies).filter(|(_, reply)| reply.is_none());
+        let commands = open.map(|(command, _)| command.clone()).collect();
+        Next::Send(Sending { commands, confirm: self.confirm, block: None })
+    }
+
+    fn failed(&mut self, now: Moment, seen: Seen, error: Error) -> Next {
+        self.is_asking = false;
+        self.patience.saw(seen);
+        let is_final = error.ends_opening();
+        let error = error.repeated(self.is_doubtful);
+        if error.is_reply() {
+            self.answer = Some(error.clone());
+        }
+        let pause = self.patience.pause(now, seen, self.sent, fraction());
+        match pause {
+            Some(pause) if now < self.end && !is_final => {
+                self.wake_at = now.after(pause.min(self.end.since(now)));
+                Next::Rest
+            }
+            _ => {
+                let error = self.answer.take().filter(|_| !is_final).unwrap_or(error);
+                for reply in self.replies.iter_mut().filter(|reply| reply.is_none()) {
+                    *reply = Some(Err(error.clone()));
+                }
+                self.done(None)
+            }
+        }
+    }
+
+    fn done(&mut self, confirmed: Option<Result<Acknowledged, Error>>) -> Next {
+        let of_key = |error: Error| match &self.releases {
+            Some(key) => error.of_key(key),
+            None => error,
+        };
+        let replies = std::mem::take(&mut self.replies).into_iter().flatten();
+        let values = replies.map(|reply| reply.map_err(of_key)).collect();
+        let sent = self.first.unwrap_or(self.sent);
+        Next::Done(Outcome::Answered(Replies { values, confirmed, sent }))
+    }
+}
+
+impl Call for AskCall {
+    fn place(&self) -> Place {
+        self.place
+    }
+
+    fn start(&mut self, now: Moment) -> Next {
+        self.send(now)
+    }
+
+    fn written(&mut self, now: Moment) {
+        self.sent = now;
+        self.is_doubtful = true;
+    }
+
+    fn fits(&self, _values: &[Value]) -> bool {
+        true
+    }
+
+    fn replied(&mut self, now: Moment, replies: Replies) -> Next {
+        let mut last = None;
+        let open = self.replies.iter_mut().filter(|reply| reply.is_none());
+        for (open, reply) in open.zip(replies.values) {
+            match reply {
+                Err(error) if error.passes() => last = Some(error),
+                answered => {
+                    *open = Some(answered);
+                    self.first.get_or_insert(replies.sent);
+                }
+            }
+        }
+        match last {
+            None => self.done(replies.confirmed),
+            Some(error) => self.failed(now, seen(&error), error),
+        }
+    }
+
+    fn may_not_block(&mut self, _now: Moment) -> Next {
+        Next::Rest
+    }
+
+    fn wake_at(&self) -> Moment {
+        self.wake_at
+    }
+
+    fn tick(&mut self, now: Moment, failure: Option<&Error>) -> Next {
+        if now < self.wake_at {
+            return Next::Rest;
+        }
+        if self.is_asking {
+            let seen = if failure.is_none() { Seen::Late } else { Seen::Lost };
+            return self.failed(now, seen, no_answer(failure));
+        }
+        self.send(now)
+    }
+
+    fn releases(&self) -> bool {
+        self.releases.is_some()
+    }
+}

@@ -1,0 +1,133 @@
+//! What handles ask of servers.
+
+use std::time::Duration;
+
+use dlock_wire::request::Request;
+use redis::{Cmd, Value};
+
+use super::{Core, Pending};
+use crate::base::clock::Moment;
+use crate::base::command::command;
+use crate::base::deadline::Deadline;
+use crate::base::error::Error;
+use crate::machine::calls::{AskCall, Place, Replies, WaitCall, Waiting};
+use crate::machine::slot::Slot;
+
+impl Core {
+    /// Asks the server that has `key`, for as long as requests without a timeout are tried.
+    pub(crate) async fn call<'a>(
+        &self,
+        key: &[u8],
+        request: impl Into<Request<'a>>,
+    ) -> Result<Value, Error> {
+        self.ask(key, command(request), self.settings.retry_for).await
+    }
+
+    /// As [`Core::call`], within that time.
+    pub(crate) async fn ask(
+        &self,
+        key: &[u8],
+        request: Cmd,
+        within: Duration,
+    ) -> Result<Value, Error> {
+        let place = Place::Slot(Slot::for_key(key));
+        let replies = self.ask_at(place, vec![request], within)?.replies().await?;
+        first(replies).map_err(|error| error.of_key(key))
+    }
+
+    /// The servers that have keys, by number and name.
+    pub(crate) fn servers(&self) -> Vec<(usize, String)> {
+        self.inner().machine.servers.with_keys()
+    }
+
+    /// The name of the server that has a key.
+    pub(crate) fn server_of(&self, key: &[u8]) -> Option<String> {
+        let inner = self.inner();
+        let servers = &inner.machine.servers;
+        let server = servers.of(Place::Slot(Slot::for_key(key)))?;
+        servers.all.get(server).map(|server| server.name.clone())
+    }
+
+    /// Resolves when the server that has the key has a connection; an error if it has none in time.
+    pub(crate) async fn connected(&self, key: &[u8], within: Duration) -> Result<(), Error> {
+        let Some((server, changed)) = ({
+            let inner = self.inner();
+            let server = inner.machine.servers.of(Place::Slot(Slot::for_key(key)));
+            server.and_then(|server| Some((server, inner.wires.get(server)?.link.changed())))
+        }) else {
+            return Ok(());
+        };
+        let is_up =
+            || self.inner().machine.servers.all.get(server).is_some_and(|server| server.is_up);
+        let connected = async {
+            loop {
+                let notified = changed.notified();
+                if is_up() {
+                    return;
+                }
+                notified.await;
+            }
+        };
+        let connected = tokio::time::timeout(within, connected).await;
+        connected.map_err(|_| Error::unavailable("no connection in time"))
+    }
+
+    /// Asks one server once. Without a connection to it, it waits for one if `is_patient`, and else fails.
+    pub(crate) async fn ask_once(
+        &self,
+        server: usize,
+        request: Cmd,
+        is_patient: bool,
+    ) -> Result<Value, Error> {
+        let failure = self.with(|machine, _| {
+            let server = machine.servers.all.get(server)?;
+            server.error.clone().filter(|_| !server.is_up)
+        });
+        if let Some(error) = failure.filter(|_| !is_patient) {
+            return Err(error);
+        }
+        let within = self.settings.retry_for;
+        let call = AskCall::new(
+            Place::Server(server),
+            vec![request],
+            Duration::ZERO,
+            within,
+            Moment::now(),
+        );
+        first(self.begin(call, false)?.replies().await?)
+    }
+
+    /// Asks one server, by its number.
+    pub(crate) async fn ask_server(
+        &self,
+        server: usize,
+        request: Cmd,
+        within: Duration,
+    ) -> Result<Value, Error> {
+        first(self.ask_at(Place::Server(server), vec![request], within)?.replies().await?)
+    }
+
+    fn ask_at(&self, place: Place, requests: Vec<Cmd>, within: Duration) -> Result<Pending, Error> {
+        self.begin(AskCall::new(place, requests, within, within, Moment::now()), false)
+    }
+
+    /// Repeats a request that waits until its reply is not Null, or the deadline is over: then it is Null. `takes`: it
+    /// takes something, which nothing gives back.
+    pub(crate) async fn wait(
+        &self,
+        key: &[u8],
+        deadline: Deadline,
+        takes: bool,
+        request: Waiting,
+    ) -> Result<Value, Error> {
+        let place = Place::Slot(Slot::for_key(key));
+        let (end, limit) = (deadline.end(), self.settings.retry_for);
+        let call = WaitCall::new(place, request, takes, end, limit, Moment::now());
+        first(self.begin(call, true)?.replies().await?).map_err(|error| error.of_key(key))
+    }
+}
+
+/// The only reply.
+fn first(replies: Replies) -> Result<Value, Error> {
+    replies.values.into_iter().next().unwrap_or(Ok(Value::Nil))
+}
