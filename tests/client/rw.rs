@@ -53,6 +53,9 @@ async fn readers_share_and_a_writer_does_not<P: Place>() {
         assert!(write.try_acquire().await.unwrap().is_none());
         assert!(write.acquire_timeout(Duration::from_millis(30)).await.unwrap().is_none());
 
+        // The release of its place goes on in the background.
+        until("the place to go", || waiters(&server) == 0).await;
+
         // Order of arrival: a reader behind a writer waits.
         let writer = waiting(&write);
         until("the writer's place", || waiters(&server) == 1).await;
