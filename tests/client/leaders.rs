@@ -301,7 +301,7 @@ async fn a_process_that_ends_or_stops_is_followed_by_one_leader() {
     server.left_over_check();
 }
 
-/// p50 and p99 of the time without a leader, for each cause. docs/client.md has the figures.
+/// p50 and p99 of the time without a leader, for each cause. benches/README.md has the figures.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn how_long_there_is_no_leader() {
     const ELECTIONS: usize = 40;

@@ -55,6 +55,10 @@ impl Hold {
     /// Resolves when the hold is lost: its time is over by the clock of this machine, or the server said that it is
     /// gone. An expired hold is lost here before another client can get it; a hold that an operator breaks is lost as
     /// soon as the message arrives. Does not resolve for a hold that is released.
+    ///
+    /// The time of a hold counts from before its request was sent, less 1 % and 2 ms for clocks that run at different
+    /// rates. It goes on while the machine is suspended (`CLOCK_BOOTTIME`). After a suspend this resolves within a
+    /// quarter of a second; [`lost_now`](Self::lost_now) and [`valid_for`](Self::valid_for) notice at once.
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
         let (hold, clock) = (self.clone(), self.clone());
         let lost = async move {

@@ -67,6 +67,35 @@
 //! - A request whose reply was lost is sent again with the same request id: it counts once.
 //! - Dropping the future of an acquire leaves the queue; dropping a guard releases it in the background. Both need a
 //!   running runtime: at the end of a process, [`Client::close`] waits for them.
+//!
+//! # Traces
+//!
+//! With the feature `tracing`, each acquire is a span `dlock.acquire`, and each hold a span `dlock.hold`, within the
+//! span of the caller. Work that [`Lock::with`] runs is inside the span of its hold. Names are those of OpenTelemetry's
+//! database conventions where it has some. A quorum lock reports its acquires (`dlock.kind="quorum"`), not its holds. A
+//! wait of 250 ms, printed by `tracing-subscriber` (broken into lines here, without time and target):
+//!
+//! ```text
+//! INFO handler:dlock.acquire{otel.kind="client" db.system.name="redis" db.operation.name="DLOCK.ACQUIRE"
+//!   dlock.kind="lock" dlock.key="\"door\"" server.address="127.0.0.1:6379" dlock.token=1795433239297107
+//!   dlock.outcome="granted" dlock.wait_s=0.251}: close
+//! INFO handler:dlock.hold{db.system.name="redis" dlock.kind="lock" dlock.key="\"door\"" dlock.owner="\"bob\""
+//!   dlock.token=1795433239297107 dlock.outcome="released" dlock.hold_s=2.0}: close
+//! ```
+//!
+//! | event | level |
+//! |---|---|
+//! | `hold lost: …` with the reason, inside the span of the hold | warn |
+//! | `late renewal`: less than half of the lease was left when it was sent; on time it is two thirds | warn |
+//! | `a release in the background failed…`: the hold lasts until its lease ends | warn |
+//! | `the connection is lost`, `the server does not answer`, `cannot connect` (later attempts: debug) | warn |
+//! | `connected again`, `failover: the Sentinels name another primary`, `slots have moved to another server` | info |
+//!
+//! # Metrics
+//!
+//! With the feature `metrics`, the client counts to the recorder of the process: acquires by outcome, wait and hold
+//! times, holds, losses by reason, renewals, reconnects. `describe_metrics` documents each of them. Labels never
+//! contain keys or owners.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 #![warn(clippy::missing_errors_doc)]

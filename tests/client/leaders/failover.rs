@@ -45,7 +45,7 @@ async fn a_failover_makes_no_second_leader() {
 
 /// How long nobody leads when the primary dies: from the kill until the next leader, or until the former one leads at
 /// the promoted server. The latter is what happens if the failover takes less than the `bind` of the elections.
-/// docs/client.md has the figures of five failovers each (`FAILOVERS=5`).
+/// benches/README.md has the figures of five failovers each (`FAILOVERS=5`).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn how_long_there_is_no_leader_when_the_primary_dies() {
     for down_after in [500, 3000] {

@@ -15,7 +15,13 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub enum Wait {
     /// Wait in the server's queue over the shared connection; a message reports the grant. Any number of tasks wait on
     /// one connection. The message may get lost (a broken connection, a proxy): the client repeats its request after
-    /// each reconnect and at least every half [`ClientBuilder::queue`](crate::ClientBuilder::queue).
+    /// each reconnect and at least every half [`ClientBuilder::queue`](crate::ClientBuilder::queue). The client
+    /// believes a grant only with the id of its own request.
+    ///
+    /// In a cluster the client subscribes to one channel at every node, and the bus sends a message to all of them. The
+    /// client repeats its request at once when a connection is replaced, at most 2 s after the slot of the lock has
+    /// moved, and within 3 s and a [`response_timeout`](crate::ClientBuilder::response_timeout) after a node has died
+    /// without closing its connections, plus the time in which the cluster replaces it.
     #[default]
     Queue,
     /// Block a dedicated connection for each waiting task. For servers behind proxies that do not pass messages on. At

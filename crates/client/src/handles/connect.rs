@@ -136,11 +136,12 @@ settings! {
     /// How long a call goes on while no server answers, 1 ms to 365 days, default 10 s: the one setting for every
     /// request after [`connect`](Self::connect), which has [`connect_retry_for`](Self::connect_retry_for). It covers
     /// an acquire that waits, too: each answer starts the time again, so an acquire waits without a limit while a
-    /// server answers. Calls with their own timeout end by that.
+    /// server answers. Calls with their own timeout end by that. A server that cannot grant for now (it loads its
+    /// data, or is in quarantine) does answer.
     retry_for: Duration,
 
     /// How many calls may block a dedicated connection at a time, per server, default 32. Each costs the server
-    /// some 40 to 75 KB while it is blocked.
+    /// some 40 to 75 KB while it is blocked. A connection that was not used for a minute closes within another one.
     dedicated_connections: usize,
 }
 

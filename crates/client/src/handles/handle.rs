@@ -77,7 +77,8 @@ macro_rules! handle {
             /// time, 20 ms to 365 days (else [`Invalid`](crate::ErrorKind::Invalid)). Leave enough time to reconnect:
             /// the client then binds its holds again. The hold is certain for this time only, from when the last
             /// request about it was sent that the server answered: it is lost here before the server can free it,
-            /// whatever happened to the connection. So the client renews it every third of this time.
+            /// whatever happened to the connection. So the client renews it every third of this time. A server that
+            /// was made a replica refuses the renewal; one in a minority answers for a while, so check the token.
             ///
             /// Guards of one named owner share its hold, which is bound while all of them are.
             #[must_use]

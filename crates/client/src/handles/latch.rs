@@ -28,6 +28,16 @@ use crate::shell::Core;
 /// ready.wait().await?;
 /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
 /// ```
+///
+/// # As a barrier
+///
+/// Tasks that begin together each call [`init_for`](Latch::init_for), [`count_down`](Latch::count_down) and
+/// [`wait_timeout`](Latch::wait_timeout).
+///
+/// - A latch opens once. Each round needs a key of its own: put the number of the round into it.
+/// - A latch that is not there is open: call `init_for` first, and give it more time than a task may take to arrive.
+/// - A count-down has no owner. A task that calls it twice counts twice, and a task that died after it is not missed.
+/// - A task that starts again after the round has begun makes a new latch, and waits there until its time limit.
 #[derive(Clone)]
 pub struct Latch {
     core: Arc<Core>,

@@ -13,11 +13,11 @@ use std::time::Duration;
 use dlock_client::Client;
 use dlock_testing_server::FakeServer;
 
-/// The guide shows a test that runs.
+/// The page of the crate shows a test that runs.
 #[test]
-fn the_example_of_the_guide_is_tested() {
-    let guide = include_str!("../../../../docs/client.md");
-    assert!(guide.contains(include_str!("example.rs")), "docs/client.md does not show example.rs");
+fn the_example_of_the_page_is_tested() {
+    let page = include_str!("../../README.md");
+    assert!(page.contains(include_str!("example.rs")), "README.md does not show example.rs");
 }
 
 /// The client of a new server.

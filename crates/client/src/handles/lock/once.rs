@@ -66,6 +66,9 @@ impl Lock {
     /// writes matter. In doubt the work runs again: at least once, not exactly once. Doubt means a failover, a lost
     /// connection at the wrong moment, or a run that followed a failed one and was too short for this client to see.
     ///
+    /// A server that restarts without its data grants the lock again while the runner before still works. Programs in
+    /// other languages take part with `RELEASE … DONE`, which `DLOCK.AWAIT` with REASON shows.
+    ///
     /// The waiting tasks of this client get clones of the result; put a large one into an [`Arc`]. Other processes read
     /// the result where the work has left it.
     ///
