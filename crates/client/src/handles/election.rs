@@ -98,6 +98,10 @@ impl Election {
     /// the queue. When the leadership is lost, the work is cancelled: its future is dropped. The work returns
     /// [`Continue`](ControlFlow::Continue) to hand over, and [`Break`](ControlFlow::Break) to stop with a result.
     ///
+    /// An async closure as below may only read what it captures. Work that changes captured state is a closure that
+    /// returns a future: `|hold| { rounds += 1; async move { … } }`. To stop without dropping the work, use
+    /// [`campaign`](Self::campaign).
+    ///
     /// Waits while no server answers or can grant: it begins again after errors of the kinds
     /// [`Unavailable`](ErrorKind::Unavailable) and [`Replicas`](ErrorKind::Replicas).
     ///

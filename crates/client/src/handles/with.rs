@@ -108,6 +108,10 @@ macro_rules! handle_with {
             /// Acquires as [`acquire`](Self::acquire), runs the work under the hold, and releases it. When the hold is
             /// lost, the work is cancelled: its future is dropped.
             ///
+            /// The error type of the work is made from [`Error`](crate::Error) by `From`. An inline block that ends in
+            /// `Ok` has to name it: `Ok::<_, Failure>(value)`. To spawn this, it has to be `Send`, as
+            /// `Box<dyn std::error::Error + Send + Sync>` is.
+            ///
             /// # Errors
             ///
             /// As [`acquire`](Self::acquire), and that of the work, as it is. [`Lost`](crate::ErrorKind::Lost), which

@@ -81,8 +81,9 @@ impl Lock {
     /// # Errors
     ///
     /// The error of the work, if it ran here. [`Lost`](crate::ErrorKind::Lost) if the hold was over before the work
-    /// was: the work is dropped then. [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown), which has the result of the
-    /// work; another call may run its own. The errors of [`acquire`](Self::acquire).
+    /// was: the work is dropped then. [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown) after work that succeeded:
+    /// its result is dropped, and another call may run its own. The errors of [`acquire`](Self::acquire), but for
+    /// `NotAcquired`: [`timeout`](Self::timeout) has no effect here.
     ///
     /// # Cancel safety
     ///
