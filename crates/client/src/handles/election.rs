@@ -99,8 +99,8 @@ impl Election {
     /// [`Continue`](ControlFlow::Continue) to hand over, and [`Break`](ControlFlow::Break) to stop with a result.
     ///
     /// An async closure as below may only read what it captures. Work that changes captured state is a closure that
-    /// returns a future: `|hold| { rounds += 1; async move { … } }`. To stop without dropping the work, use
-    /// [`campaign`](Self::campaign).
+    /// returns a future: `|hold| { rounds += 1; async move { … } }`. [`Leadership`] shows how to
+    /// stop without dropping the work.
     ///
     /// Waits while no server answers or can grant: it begins again after errors of the kinds
     /// [`Unavailable`](ErrorKind::Unavailable) and [`Replicas`](ErrorKind::Replicas).
@@ -179,6 +179,35 @@ impl Election {
 
 /// Leadership. It ends when this is dropped, with [`resign`](Leadership::resign), or when it is
 /// [lost](Hold::lost).
+///
+/// A scheduler that finishes its present step before it stops:
+///
+/// ```
+#[doc = example!()]
+/// # let (stop, mut stopped) = tokio::sync::watch::channel(false);
+/// # let job = async |_token: u64| { stop.send_replace(true); };
+/// // stopped: a `tokio::sync::watch::Receiver<bool>` that a signal handler sets to true.
+/// let election = client.election("scheduler");
+/// while !*stopped.borrow() {
+///     let leadership = tokio::select! {
+///         leadership = election.campaign() => leadership?,
+///         _ = stopped.wait_for(|stop| *stop) => break,
+///     };
+///     while !*stopped.borrow() {
+///         tokio::select! {
+///             biased;
+///             _ = leadership.lost() => break,
+///             () = job(leadership.token()) => {}
+///         }
+///     }
+///     match leadership.resign().await {
+///         Err(error) if matches!(error.kind(), dlock_client::ErrorKind::Lost { .. }) => {}
+///         done => done?,
+///     }
+/// }
+/// client.close().await?;
+/// # Ok::<(), dlock_client::Error>(()) }).unwrap();
+/// ```
 #[must_use = "the leadership ends when this is dropped"]
 #[derive(Debug)]
 pub struct Leadership {
