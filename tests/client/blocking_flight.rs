@@ -155,8 +155,8 @@ fn a_wait_for_runs_has_its_time_and_ends_with_the_client<P: Blocking>() {
     let (client, elsewhere) = (server.blocking(), server.blocking());
     let holder = client.lock("k").acquire().unwrap();
     let short = Duration::from_millis(20);
-    let none = elsewhere.lock("k").run_once_timeout(short, |_| Ok::<_, Error>(()));
-    assert_eq!(none.unwrap(), None);
+    let none = elsewhere.lock("k").timeout(short).run_once(|_| Ok::<_, Error>(()));
+    assert_eq!(none.unwrap_err().kind(), ErrorKind::NotAcquired);
     let lock = elsewhere.lock("k");
     let waiting = thread::spawn(move || lock.run_once(|_| Ok::<_, Error>(())));
     wait_until("the call to observe the hold", || observers(&server) == 1);
@@ -164,8 +164,8 @@ fn a_wait_for_runs_has_its_time_and_ends_with_the_client<P: Blocking>() {
     assert_eq!(waiting.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
     holder.release().unwrap();
     // A hold that ended without a run leaves the work to the next call.
-    let ran = client.lock("k").run_once_timeout(short, |_| Ok::<_, Error>(7)).unwrap();
-    assert_eq!(ran, Some(Once::Ran(7)));
+    let ran = client.lock("k").timeout(short).run_once(|_| Ok::<_, Error>(7)).unwrap();
+    assert_eq!(ran, Once::Ran(7));
     drop(client);
     server.left_over_check();
 }

@@ -202,9 +202,9 @@ async fn a_wait_for_the_runs_of_others_has_its_time<P: Place>() {
     until("the run to begin", || runs.counts().0 == 1).await;
     let elsewhere = server.client().await;
     for lock in [client.lock("k"), elsewhere.lock("k")] {
-        let none =
-            lock.run_once_timeout(Duration::from_millis(30), |_| async { Ok::<_, Error>(()) });
-        assert_eq!(within("a short wait", none).await.unwrap(), None);
+        let lock = lock.timeout(Duration::from_millis(30));
+        let error = within("a short wait", lock.run_once(async |_| Ok::<_, Error>(()))).await;
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::NotAcquired);
     }
     go_on.notify_one();
     let _ = within("the run", first).await.unwrap().unwrap();

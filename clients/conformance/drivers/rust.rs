@@ -164,20 +164,13 @@ async fn run(task: String, lock: Lock, work: Duration, is_once: bool, wait: Opti
         tokio::time::sleep(work).await;
         Ok::<_, Error>(())
     };
-    let worked = match (is_once, wait) {
-        (true, None) => lock.run_once(work).await.map(Some),
-        (true, Some(time)) => lock.run_once_timeout(time, work).await,
-        (false, None) => lock.with(work).await.map(|()| Some(Once::Ran(()))),
-        (false, Some(time)) => match lock.acquire_timeout(time).await {
-            Ok(Some(guard)) => guard.with(work).await.map(|()| Some(Once::Ran(()))),
-            Ok(None) => Ok(None),
-            Err(error) => Err(error),
-        },
-    };
+    let lock = wait.map_or(lock.clone(), |time| lock.timeout(time));
+    let worked =
+        if is_once { lock.run_once(work).await } else { lock.with(work).await.map(Once::Ran) };
     match worked.map_err(|error| (error.kind(), failed(&error))) {
-        Ok(Some(Once::Ran(()))) => println!("{task} finished"),
-        Ok(Some(Once::AnotherRan(_))) => println!("{task} not-run"),
-        Ok(None) => println!("{task} not-acquired"),
+        Ok(Once::Ran(())) => println!("{task} finished"),
+        Ok(Once::AnotherRan(_)) => println!("{task} not-run"),
+        Err((ErrorKind::NotAcquired, _)) => println!("{task} not-acquired"),
         Err((ErrorKind::Lost { .. }, _)) => println!("{task} lost"),
         Err((ErrorKind::ReleaseUnknown, _)) => println!("{task} unknown"),
         Err((_, failed)) => println!("{task} {failed}"),

@@ -52,7 +52,7 @@ struct Here {
     cannot_start: Option<io::Error>,
 }
 
-type Done = Result<Option<Once<()>>, Unfinished>;
+type Done = Result<Once<()>, Unfinished>;
 
 /// Runs the command, or waits for the end of a run elsewhere.
 pub async fn run(
@@ -71,8 +71,8 @@ pub async fn run(
         let lock = wanted.lock(client, args, label);
         let mut done = pin!(async {
             match if args.nonblock { Some(Duration::ZERO) } else { args.wait } {
-                Some(time) => lock.run_once_timeout(time, work).await,
-                None => lock.run_once(work).await.map(Some),
+                Some(time) => lock.timeout(time).run_once(work).await,
+                None => lock.run_once(work).await,
             }
         });
         loop {
@@ -140,9 +140,8 @@ async fn end(
 ) -> Result<Ending, Failure> {
     let shown = text::quoted(args.key.as_bytes());
     match done {
-        Some(Ok(Some(Once::AnotherRan(_)))) => return Ok(Ending::Code(0)),
-        Some(Ok(None)) => return Ok(not_acquired(client, args, &shown).await),
-        Some(Ok(Some(Once::Ran(())))) => {}
+        Some(Ok(Once::AnotherRan(_))) => return Ok(Ending::Code(0)),
+        Some(Ok(Once::Ran(()))) => {}
         // The hold is released in the background, which ends with this process.
         Some(Err(Unfinished::Command)) => {
             if !matches!(timeout(RELEASE_WITHIN, client.close()).await, Ok(Ok(()))) {
@@ -151,6 +150,7 @@ async fn end(
         }
         None => say_unreleased(&shown),
         Some(Err(Unfinished::Client(error))) => match (error.kind(), &mut here) {
+            (ErrorKind::NotAcquired, _) => return Ok(not_acquired(client, args, &shown).await),
             (
                 ErrorKind::Lost { reason, finished: false },
                 Here { child: Some(child), ended: None, .. },

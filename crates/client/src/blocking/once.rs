@@ -1,10 +1,7 @@
 //! Single flight for threads.
 
-use std::time::Duration;
-
 use super::{Guard, Lock};
 use crate::Once;
-use crate::base::deadline::Deadline;
 use crate::base::error::Error;
 use crate::handles::lock::Begun;
 
@@ -34,34 +31,8 @@ impl Lock {
         &self,
         work: impl FnOnce(&Guard) -> Result<T, E>,
     ) -> Result<Once<T>, E> {
-        let done = self.run_once_within(None, work)?;
-        // None would mean that "never" has come.
-        done.ok_or_else(|| Error::unavailable("the wait ended too early").into())
-    }
-
-    /// As [`crate::Lock::run_once_timeout`].
-    ///
-    /// # Errors
-    ///
-    /// As [`run_once`](Self::run_once).
-    pub fn run_once_timeout<T: Clone + Send + 'static, E: From<Error>>(
-        &self,
-        time: Duration,
-        work: impl FnOnce(&Guard) -> Result<T, E>,
-    ) -> Result<Option<Once<T>>, E> {
-        self.run_once_within(Some(time), work)
-    }
-
-    fn run_once_within<T: Clone + Send + 'static, E: From<Error>>(
-        &self,
-        time: Option<Duration>,
-        work: impl FnOnce(&Guard) -> Result<T, E>,
-    ) -> Result<Option<Once<T>>, E> {
         // Inside the runtime: the time begins to run there.
-        let begin = async {
-            let deadline = time.map_or(Deadline::Never, Deadline::after);
-            self.inner.begin_once(deadline).await
-        };
+        let begin = async { self.inner.begin_once().await };
         match self.background.run(begin)?? {
             Begun::Ours(guard, run) => {
                 // The work runs outside of the runtime: it may block, and call this client. If it fails or panics, the
@@ -69,10 +40,9 @@ impl Lock {
                 let guard = self.guard(guard);
                 let value = work(&guard)?;
                 let value = self.background.run(run.finish(&guard.inner, value))??;
-                Ok(Some(Once::Ran(value)))
+                Ok(Once::Ran(value))
             }
-            Begun::AnotherRan(result) => Ok(Some(Once::AnotherRan(result.get()))),
-            Begun::TimedOut => Ok(None),
+            Begun::AnotherRan(result) => Ok(Once::AnotherRan(result.get())),
         }
     }
 }

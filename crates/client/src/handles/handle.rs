@@ -33,8 +33,8 @@ macro_rules! handle {
             }
 
             /// How long [`acquire`](Self::acquire) and [`with`](Self::with) wait at most: after that the error is
-            /// [`NotAcquired`](crate::ErrorKind::NotAcquired). The time of the work is not limited. No effect on
-            /// [`acquire_timeout`](Self::acquire_timeout), and none on `run_once` and `upgrade` of locks.
+            /// [`NotAcquired`](crate::ErrorKind::NotAcquired), as that of `run_once`. The time of the work is not
+            /// limited. No effect on [`acquire_timeout`](Self::acquire_timeout), and none on `upgrade`.
             #[must_use]
             pub fn timeout(mut self, time: std::time::Duration) -> Self {
                 self.handle.options_mut().timeout = Some(time);

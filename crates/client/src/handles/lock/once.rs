@@ -39,7 +39,6 @@ enum Turn {
     Ours(Guard),
     /// Another client did, and the calls here up to this number waited for it.
     AnotherRan(u64),
-    TimedOut,
 }
 
 /// What a call of [`Lock::run_once`] has to do.
@@ -47,7 +46,6 @@ pub(crate) enum Begun {
     /// Its work, under this hold.
     Ours(Guard, Run),
     AnotherRan(SharedResult),
-    TimedOut,
 }
 
 /// A run of this client. The other calls of the client wait while this exists.
@@ -82,8 +80,8 @@ impl Lock {
     ///
     /// The error of the work, if it ran here. [`Lost`](crate::ErrorKind::Lost) if the hold was over before the work
     /// was: the work is dropped then. [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown) after work that succeeded:
-    /// its result is dropped, and another call may run its own. The errors of [`acquire`](Self::acquire), but for
-    /// `NotAcquired`: [`timeout`](Self::timeout) has no effect here.
+    /// its result is dropped, and another call may run its own. The errors of [`acquire`](Self::acquire): the
+    /// [`timeout`](Self::timeout) limits the wait for the runs of others, not work that has begun here.
     ///
     /// # Cancel safety
     ///
@@ -108,45 +106,7 @@ impl Lock {
         F: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
-        let done = self.run_once_until(Deadline::Never, work).await?;
-        // None would mean that "never" has come.
-        done.ok_or_else(|| Error::unavailable("the wait ended too early").into())
-    }
-
-    /// As [`run_once`](Self::run_once), but waits at most `time` for the runs of others. None: the time is over, and
-    /// nothing ran here. Work that has begun here is not limited.
-    ///
-    /// # Errors
-    ///
-    /// As [`run_once`](Self::run_once).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`run_once`](Self::run_once).
-    pub async fn run_once_timeout<T, E, F>(
-        &self,
-        time: Duration,
-        work: impl FnOnce(Hold) -> F,
-    ) -> Result<Option<Once<T>>, E>
-    where
-        T: Clone + Send + 'static,
-        F: Future<Output = Result<T, E>>,
-        E: From<Error>,
-    {
-        self.run_once_until(Deadline::after(time), work).await
-    }
-
-    async fn run_once_until<T, E, F>(
-        &self,
-        deadline: Deadline,
-        work: impl FnOnce(Hold) -> F,
-    ) -> Result<Option<Once<T>>, E>
-    where
-        T: Clone + Send + 'static,
-        F: Future<Output = Result<T, E>>,
-        E: From<Error>,
-    {
-        match self.begin_once(deadline).await? {
+        match self.begin_once().await? {
             Begun::Ours(guard, run) => {
                 // As in `with`: no step of the work begins after the hold was lost.
                 let value = tokio::select! {
@@ -154,16 +114,16 @@ impl Lock {
                     how = guard.lost() => return Err(guard.lost_error(how).into()),
                     done = work(guard.hold()) => done?,
                 };
-                Ok(Some(Once::Ran(run.finish(&guard, value).await?)))
+                Ok(Once::Ran(run.finish(&guard, value).await?))
             }
-            Begun::AnotherRan(result) => Ok(Some(Once::AnotherRan(result.get()))),
-            Begun::TimedOut => Ok(None),
+            Begun::AnotherRan(result) => Ok(Once::AnotherRan(result.get())),
         }
     }
 
     /// Waits until the work is to run here, or another run has finished.
-    pub(crate) async fn begin_once(&self, deadline: Deadline) -> Result<Begun, Error> {
+    pub(crate) async fn begin_once(&self) -> Result<Begun, Error> {
         self.lock_family()?;
+        let deadline = self.handle.deadline();
         let Handle { core, target, keys, .. } = &self.handle;
         let flight = core.flights.join(target.family(), &keys.first().into());
         let number = flight.enter();
@@ -171,7 +131,7 @@ impl Lock {
         let turn = match deadline {
             Deadline::At(end) => match tokio::time::timeout(end.since(Moment::now()), turn).await {
                 Ok(turn) => turn,
-                Err(_) => return Ok(Begun::TimedOut),
+                Err(_) => return Err(self.handle.not_acquired()),
             },
             Deadline::Now | Deadline::Never => turn.await,
         };
@@ -183,7 +143,6 @@ impl Lock {
                 flight.finish(up_to, SharedResult::default());
                 Ok(Begun::AnotherRan(SharedResult::default()))
             }
-            Turn::TimedOut => Ok(Begun::TimedOut),
         }
     }
 
@@ -222,11 +181,11 @@ impl Lock {
                 (Some(guard), None) => return Ok(Turn::Ours(guard)),
                 (None, Some(token)) => match lock.await_run(flight, before, token, deadline).await?
                 {
-                    None => return Ok(Turn::TimedOut),
+                    None => return Err(lock.handle.not_acquired()),
                     Some((HoldEnd::Done, up_to)) => return Ok(Turn::AnotherRan(up_to)),
                     Some(_) => pauses.reset(),
                 },
-                (None, None) if deadline.is_over() => return Ok(Turn::TimedOut),
+                (None, None) if deadline.is_over() => return Err(lock.handle.not_acquired()),
                 (None, None) => {
                     pauses.pause_within(deadline.within(Duration::MAX)).await;
                     tokio::time::sleep(deadline.within(quarantine)).await;
