@@ -87,6 +87,7 @@ pictures: deps ## Record docs/pictures in a terminal (needs tmux), and draw the 
 	$(CARGO) build --release --package dlock-cli
 	@scripts/pictures
 
+instructions: ## Count what an empty turn of the Rust client takes, against its limits (valgrind)
 walks: ## Count the functions and files that a call walks through (benches/README.md; Linux on x86-64, binutils)
 deps: ## Install missing packages for the build and the tests (Debian; elsewhere: list them)
 	@scripts/deps
@@ -104,7 +105,7 @@ module: test-deps
 
 partition: module ## Lose the reply of each request of all clients in turn: nobody believes in two owners (TURNS=5000 SEED=)
 
-asan book bridge contrib-check dist-check features fencing links msrv nightly partition walks:
+asan book bridge contrib-check dist-check features fencing instructions links msrv nightly partition walks:
 	@scripts/$@
 
 ##@ At night (CONTRIBUTING.md says what each can find)

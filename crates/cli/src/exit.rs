@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use dlock_client::redis::RedisError;
 use dlock_client::{Error, ErrorKind};
 use serde_json::{Map, Value};
 
@@ -95,19 +96,23 @@ impl Failure {
             ErrorKind::Refused if url.contains("-sentinel://") => {
                 " (those of the Sentinels come behind: /name?sentinel_username=…&sentinel_password=…)"
             }
-            ErrorKind::Unavailable if error.text().contains("refused") => {
-                " (no server listens there: start it, or name another one with --url or DLOCK_URL)"
-            }
-            ErrorKind::Unavailable if error.text().contains("lookup") => {
-                " (no such host: --url or DLOCK_URL names it)"
-            }
-            ErrorKind::Unavailable if url.starts_with("rediss") => {
+            ErrorKind::Unavailable if url.starts_with("rediss") && !is_refused(error) => {
                 " (--cacert names the authority to trust, --cert and --key the certificate to show)"
+            }
+            ErrorKind::Unavailable => {
+                " (no server listens there: start it, or name another one with --url or DLOCK_URL)"
             }
             _ => "",
         };
         failure
     }
+}
+
+/// Whether nothing listens at the address.
+fn is_refused(error: &Error) -> bool {
+    let cause = std::error::Error::source(error);
+    let cause = cause.and_then(|cause| cause.downcast_ref::<RedisError>());
+    cause.is_some_and(RedisError::is_connection_refusal)
 }
 
 /// What to do about an error of this kind with this text.

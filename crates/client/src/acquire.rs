@@ -99,12 +99,15 @@ pub(crate) async fn acquire_within<G: Owning>(
 
 async fn run<G: Owning>(handle: &Handle, limit: Limit) -> Result<Option<G>, Error> {
     let core = &handle.core;
-    let call = call(handle, limit)?;
+    handle.options.check()?;
+    handle.target.check()?;
+    handle.keys.check()?;
+    // Neither this nor the call is kept in a waiting task: there may be a hundred thousand.
     if core.settings.replicas.is_some() {
-        // Kept out of every waiting task: there may be a hundred thousand.
         Box::pin(require_quarantine(handle, limit)).await?;
     }
-    match core.begin(call, true)?.await {
+    let pending = core.begin(call(handle, limit)?, true)?;
+    match pending.await {
         Outcome::Held(tracked) => {
             Ok(Some(G::new(Hold::new(core.clone(), tracked, handle.options.clone()))))
         }
@@ -115,9 +118,6 @@ async fn run<G: Owning>(handle: &Handle, limit: Limit) -> Result<Option<G>, Erro
 
 fn call(handle: &Handle, limit: Limit) -> Result<AcquireCall, Error> {
     let Handle { core, target, keys, options } = handle;
-    options.check()?;
-    target.check()?;
-    keys.check()?;
     let settings = &core.settings;
     let is_try = matches!(limit, Limit::Try(_));
     let blocks = target.is_several() || options.wait.unwrap_or(settings.wait) == Wait::Blocking;

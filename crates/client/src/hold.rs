@@ -124,64 +124,19 @@ impl Hold {
         let settings = &self.core.settings;
         let (limit, replicas) = (settings.retry_for, Replicas::of(settings));
         let call = AskCall::new(self.place(), requests, limit, limit, now).confirmed_by(replicas);
-        let replies = self.core.begin(call, false)?.replies().await?;
-        let renewed = self.renewed(replies, asks);
+        let Replies { values, confirmed, sent } = self.core.begin(call, false)?.replies().await?;
+        let asked = Asked { sent, lease: asks };
+        let renewed = if tracked.hold_ref.have_renewed(&values) {
+            tracked.settle(asked, values, Replicas::confirm(replicas, confirmed, sent))
+        } else {
+            tracked.renewed(asked, RenewalReply::Unknown);
+            Err(Error::unavailable("a reply of another request"))
+        };
         let at = tracked.look(|state| state.renew_by().unwrap_or(Moment::NEVER));
         self.core.with(|machine, _| machine.look_at(at.min(tracked.look(HoldState::deadline))));
         renewed?;
         // It may have expired while the reply was on its way.
         self.lost_now().map_or(Ok(()), |lost| Err(self.lost_error(lost)))
-    }
-
-    /// Notes the replies to a renewal. An error that a part is gone comes before others, and names the keys of all such
-    /// parts.
-    fn renewed(&self, replies: Replies, lease: Duration) -> Result<(), Error> {
-        let (tracked, asked) = (&self.tracked, Asked { sent: replies.sent, lease });
-        if !tracked.hold_ref.have_renewed(&replies.values) {
-            tracked.renewed(asked, RenewalReply::Unknown);
-            return Err(Error::unavailable("a reply of another request"));
-        }
-        let mut failed = None;
-        let (mut gone, mut how) = (Vec::new(), None);
-        for (reply, key) in replies.values.into_iter().zip(tracked.hold_ref.keys()) {
-            let Err(error) = reply else { continue };
-            if error.is_gone() {
-                how = Some(error.gone());
-                gone.push(key);
-                failed = Some(error);
-            } else {
-                failed = failed.or(Some(error));
-            }
-        }
-        if let Some(how) = how {
-            tracked.lose_keys(how, gone.clone());
-            return failed.map_or(Ok(()), |error| Err(error.of_just(gone)));
-        }
-        if let Some(error) = failed {
-            let is_unknown = error.is_unanswered();
-            tracked.renewed(
-                asked,
-                if is_unknown { RenewalReply::Unknown } else { RenewalReply::Refused },
-            );
-            return Err(error.of_key(self.key()));
-        }
-        let confirmed = Replicas::of(&self.core.settings).map(|replicas| {
-            let found =
-                replies.confirmed.unwrap_or_else(|| Err(Error::unavailable("no answer in time")));
-            match found.and_then(|found| replicas.enough(found)) {
-                Ok(found) if found.covers(asked.sent) => Ok(()),
-                Ok(_) => {
-                    Err(Error::new(ErrorKind::Quarantine, "a replica came to the server since"))
-                }
-                Err(error) => Err(error),
-            }
-        });
-        if let Some(Err(error)) = confirmed {
-            tracked.renewed(asked, RenewalReply::Unconfirmed);
-            return Err(error.of_key(self.key()));
-        }
-        tracked.renewed(asked, RenewalReply::Accepted);
-        Ok(())
     }
 
     /// Releases it, once. Dropping this future does not stop the release.

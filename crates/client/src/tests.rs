@@ -110,3 +110,14 @@ async fn a_replaced_wait_does_not_end_the_one_that_replaced_it() {
     later.await.unwrap().unwrap().release().await.unwrap();
     client.close().await.unwrap();
 }
+
+/// There may be a hundred thousand waiting tasks.
+#[tokio::test]
+async fn the_future_of_an_acquire_is_small() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let (lock, all) = (client.lock("l"), client.multi_lock(["k", "l"]));
+    let sizes = [size_of_val(&lock.acquire()), size_of_val(&all.acquire())];
+    println!("an acquire: {sizes:?} bytes");
+    assert!(sizes.iter().all(|size| *size <= 600), "{sizes:?}");
+}

@@ -205,11 +205,6 @@ impl Error {
         Self::new(ErrorKind::NotAcquired, "not acquired in time: others have it, or come first")
     }
 
-    /// What an acquire was granted has ended: it begins again.
-    pub(crate) fn spent() -> Self {
-        Self::new(ErrorKind::Spent, "what was granted has ended before it counted")
-    }
-
     /// The error of a release, for work that had finished under the hold.
     pub(crate) fn after_work(mut self) -> Self {
         if self.kind() != ErrorKind::ReleaseUnknown {

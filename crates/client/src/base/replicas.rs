@@ -105,6 +105,18 @@ impl Replicas {
         Ok(Acknowledged { replicas, quarantine })
     }
 
+    /// Why they do not confirm a renewal that was sent then, if they have to.
+    pub(crate) fn confirm(
+        this: Option<Self>,
+        found: Option<Result<Acknowledged, Error>>,
+        sent: Moment,
+    ) -> Result<(), Error> {
+        let Some(this) = this else { return Ok(()) };
+        let found = found.unwrap_or_else(|| Err(Error::unavailable("no answer in time")));
+        let covers = this.enough(found?)?.covers(sent);
+        if covers { Ok(()) } else { Err(Error::in_quarantine()) }
+    }
+
     /// The error `Replicas` if that is too few.
     pub(crate) fn enough(self, found: Acknowledged) -> Result<Confirmed, Error> {
         let (acknowledged, wanted) = (found.replicas, self.wanted);

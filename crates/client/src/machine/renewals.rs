@@ -8,7 +8,7 @@ use redis::Value;
 
 use super::acquire::Heard;
 use super::calls::{AskCall, Grant, Place};
-use super::hold_state::{Asked, RenewalReply};
+use super::hold_state::Asked;
 use super::servers::{Entry, Renewing, To};
 use super::slot::Slot;
 use super::tracked::TrackedHold;
@@ -140,54 +140,17 @@ impl Machine {
         values: Vec<Result<Value, Error>>,
         confirmed: Option<&Result<Acknowledged, Error>>,
     ) {
-        let mut values = values.into_iter();
+        let (mut values, replicas) = (values.into_iter(), Replicas::of(&self.settings));
         for Renewing { hold, asked, commands } in holds {
             let replies = values.by_ref().take(commands).collect();
-            let confirmed = confirmed.map(|found| {
-                found.clone().and_then(|found| {
-                    Replicas::of(&self.settings)
-                        .map_or_else(|| Err(Error::spent()), |replicas| replicas.enough(found))
-                })
-            });
-            let is_confirmed =
-                confirmed.is_none_or(|found| found.is_ok_and(|found| found.covers(asked.sent)));
-            let redirected = renewed(&hold, asked, replies, is_confirmed);
-            self.effects.learns |= redirected && self.servers.is_cluster();
+            let confirmed = Replicas::confirm(replicas, confirmed.cloned(), asked.sent);
+            let settled = hold.settle(asked, replies, confirmed);
+            // Another server may have it.
+            let passes = settled.is_err_and(|error| error.passes());
+            self.effects.learns |= passes && self.servers.is_cluster();
         }
         self.wake_by(self.holds.look_at);
     }
-}
-
-/// What the server said about one hold. True: another server may have it.
-fn renewed(
-    hold: &TrackedHold,
-    asked: Asked,
-    replies: Vec<Result<Value, Error>>,
-    is_confirmed: bool,
-) -> bool {
-    let errors: Vec<_> = replies
-        .into_iter()
-        .zip(hold.hold_ref.keys())
-        .filter_map(|(reply, key)| Some((reply.err()?, key)))
-        .collect();
-    let gone = errors.iter().filter(|(error, _)| error.is_gone());
-    let gone: Vec<_> = gone.map(|(error, key)| (error.gone(), key.clone())).collect();
-    if let Some((how, _)) = gone.first() {
-        let how = *how;
-        hold.lose_keys(how, gone.into_iter().map(|(_, key)| key).collect());
-        return false;
-    }
-    let passes = errors.iter().any(|(error, _)| error.passes());
-    hold.renewed(
-        asked,
-        match (errors.is_empty(), is_confirmed) {
-            (true, true) => RenewalReply::Accepted,
-            (true, false) => RenewalReply::Unconfirmed,
-            (false, _) if passes => RenewalReply::Passing,
-            (false, _) => RenewalReply::Refused,
-        },
-    );
-    passes
 }
 
 /// How a hold ended, if a message says that one has.

@@ -4,8 +4,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use redis::Value;
+
 use super::hold_state::{Asked, Change, HoldState, LeaseTerms, RenewalReply};
 use crate::base::clock::Moment;
+use crate::base::error::Error;
 use crate::base::hold_ref::HoldRef;
 use crate::base::lost::Lost;
 use crate::base::random::Name;
@@ -103,6 +106,42 @@ impl TrackedHold {
     pub(crate) fn renewed(&self, asked: Asked, reply: RenewalReply) {
         telemetry::renewed(reply.name());
         self.change(|state| state.end_renewal(Moment::now(), asked, reply));
+    }
+
+    /// Notes the replies to a renewal; `confirmed`: why replicas do not have it. An error that a part is gone comes
+    /// before others, and names the keys of all such parts.
+    pub(crate) fn settle(
+        &self,
+        asked: Asked,
+        replies: Vec<Result<Value, Error>>,
+        confirmed: Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (mut gone, mut failed) = (Vec::new(), None);
+        for (reply, key) in replies.into_iter().zip(self.hold_ref.keys()) {
+            match reply {
+                Err(error) if error.is_gone() => {
+                    gone.push(key);
+                    failed = Some(error);
+                }
+                Err(error) if gone.is_empty() && (failed.is_none() || error.passes()) => {
+                    failed = Some(error);
+                }
+                _ => {}
+            }
+        }
+        let (reply, settled) = match (failed, confirmed) {
+            (Some(error), _) if error.is_gone() => {
+                self.lose_keys(error.gone(), gone.clone());
+                return Err(error.of_just(gone));
+            }
+            (Some(error), _) if error.is_unanswered() => (RenewalReply::Unknown, Err(error)),
+            (Some(error), _) if error.passes() => (RenewalReply::Passing, Err(error)),
+            (Some(error), _) => (RenewalReply::Refused, Err(error)),
+            (None, Err(error)) => (RenewalReply::Unconfirmed, Err(error)),
+            (None, Ok(())) => (RenewalReply::Accepted, Ok(())),
+        };
+        self.renewed(asked, reply);
+        settled.map_err(|error| error.of_key(self.hold_ref.key()))
     }
 
     /// Ends it for its release, once: true for the first call.
