@@ -13,6 +13,7 @@ use crate::base::error::{Error, ErrorKind};
 use crate::base::lost::Lost;
 use crate::base::options::Options;
 use crate::base::replicas::Replicas;
+use crate::base::settings::check_renewed;
 use crate::machine::calls::{AskCall, Place, Replies};
 use crate::machine::hold_state::{Asked, HoldState, RenewalReply, Verdict};
 use crate::machine::slot::Slot;
@@ -114,6 +115,9 @@ impl Hold {
             return Err(self.lost_error(lost));
         }
         let (tracked, now) = (&self.tracked, Moment::now());
+        if tracked.terms().watched {
+            check_renewed(lease)?;
+        }
         let mut asks = lease;
         tracked.change(|state| {
             state.set_lease(lease);

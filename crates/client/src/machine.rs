@@ -65,7 +65,7 @@ pub(crate) struct Effects {
     pub(crate) learns: bool,
     /// [`Machine::wake_at`] is earlier than before.
     pub(crate) wakes: bool,
-    /// The phase has changed, or the last release in the background has ended.
+    /// The phase has changed, or the last release has ended.
     pub(crate) ends: bool,
     pub(crate) wakers: Vec<Waker>,
 }
@@ -129,7 +129,7 @@ pub(crate) struct Machine {
     is_flushed: bool,
     /// Slots that another server has now: the places of waits there are lost.
     moved: HashSet<Slot>,
-    /// Releases that nobody waits for, and what else delays the end of the client.
+    /// Releases under way, and what else delays the end of the client.
     cleanups: usize,
     has_failed: bool,
     pub(crate) effects: Effects,

@@ -46,8 +46,8 @@ macro_rules! guard {
                 self.held.as_hold().release().await
             }
 
-            /// Extends the hold so that it lasts for this time from now, 1 ms to 365 days. One that lasts longer
-            /// already is not shortened.
+            /// Extends the hold so that it lasts for this time from now, 1 ms to 365 days (30 ms at least if the
+            /// watchdog renews it). One that lasts longer already is not shortened.
             ///
             /// # Errors
             ///

@@ -154,7 +154,11 @@ impl Machine {
                 },
             }
         }
-        if let To::Renewals(holds) = &entry.to {
+        // Once: two servers that name each other are not followed.
+        if let To::Renewals(holds) = &entry.to
+            && !entry.asking
+            && self.servers.is_cluster()
+        {
             self.follow(holds, &values, number);
         }
         let confirmed = entry.confirm.map(|replicas| replicas.read(confirms));

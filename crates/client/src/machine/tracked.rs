@@ -14,7 +14,7 @@ use crate::base::lost::Lost;
 use crate::base::random::Name;
 use crate::telemetry::{self, HoldReport};
 
-/// Each transition of its state wakes those who wait for its loss.
+/// When the hold is lost, the tasks wake up that wait for that.
 pub(crate) struct TrackedHold {
     pub(crate) hold_ref: HoldRef,
     /// The id of the acquire that it was granted to.
