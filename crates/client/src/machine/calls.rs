@@ -92,12 +92,16 @@ pub(crate) trait Call: Send {
     fn written(&mut self, now: Moment);
 
     /// Whether these can be the replies, and are not those to other requests.
-    fn fits(&self, values: &[Value]) -> bool;
+    fn fits(&self, _values: &[Value]) -> bool {
+        true
+    }
 
     fn replied(&mut self, now: Moment, replies: Replies) -> Next;
 
     /// No connection of its own is left for it.
-    fn may_not_block(&mut self, now: Moment) -> Next;
+    fn may_not_block(&mut self, _now: Moment) -> Next {
+        Next::Rest
+    }
 
     /// A message about its request.
     fn heard(&mut self, _now: Moment, _heard: Heard, _id: &[u8]) -> Next {
@@ -142,6 +146,11 @@ fn seen(error: &Error) -> Seen {
     } else {
         Seen::Answer
     }
+}
+
+/// What it means that no reply came in time.
+fn late(failure: Option<&Error>) -> (Seen, Error) {
+    (if failure.is_none() { Seen::Late } else { Seen::Lost }, no_answer(failure))
 }
 
 fn are_missing(error: &Error) -> bool {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::super::patience::{LAST, Patience, Seen};
-use super::{Call, Next, Outcome, Place, Replies, Sending, no_answer, seen};
+use super::{Call, Next, Outcome, Place, Replies, Sending, late, seen};
 use crate::base::clock::Moment;
 use crate::base::error::Error;
 use crate::base::random::fraction;
@@ -126,10 +126,6 @@ impl Call for AskCall {
         self.is_doubtful = true;
     }
 
-    fn fits(&self, _values: &[Value]) -> bool {
-        true
-    }
-
     fn replied(&mut self, now: Moment, replies: Replies) -> Next {
         let mut last = None;
         let open = self.replies.iter_mut().filter(|reply| reply.is_none());
@@ -148,10 +144,6 @@ impl Call for AskCall {
         }
     }
 
-    fn may_not_block(&mut self, _now: Moment) -> Next {
-        Next::Rest
-    }
-
     fn wake_at(&self) -> Moment {
         self.wake_at
     }
@@ -161,8 +153,8 @@ impl Call for AskCall {
             return Next::Rest;
         }
         if self.is_asking {
-            let seen = if failure.is_none() { Seen::Late } else { Seen::Lost };
-            return self.failed(now, seen, no_answer(failure));
+            let (seen, error) = late(failure);
+            return self.failed(now, seen, error);
         }
         self.send(now)
     }

@@ -6,7 +6,7 @@ use redis::{Cmd, Value};
 
 use super::super::acquire::POLL;
 use super::super::patience::{LAST, Patience, Seen};
-use super::{Call, Next, Outcome, Place, Replies, Sending, no_answer, seen};
+use super::{Call, Next, Outcome, Place, Replies, Sending, late, seen};
 use crate::base::clock::{Moment, millis};
 use crate::base::error::Error;
 use crate::base::random::fraction;
@@ -112,10 +112,6 @@ impl Call for WaitCall {
         self.sent = now;
     }
 
-    fn fits(&self, _values: &[Value]) -> bool {
-        true
-    }
-
     fn replied(&mut self, now: Moment, mut replies: Replies) -> Next {
         match replies.values.pop().unwrap_or(Ok(Value::Nil)) {
             // It did not wait.
@@ -149,8 +145,8 @@ impl Call for WaitCall {
             return Next::Rest;
         }
         if self.is_asking {
-            let seen = if failure.is_none() { Seen::Late } else { Seen::Lost };
-            return self.failed(now, seen, no_answer(failure));
+            let (seen, error) = late(failure);
+            return self.failed(now, seen, error);
         }
         self.send(now)
     }
