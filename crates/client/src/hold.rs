@@ -14,9 +14,8 @@ use crate::base::lost::Lost;
 use crate::base::options::Options;
 use crate::base::replicas::Replicas;
 use crate::base::settings::check_renewed;
-use crate::machine::calls::{AskCall, Place, Replies};
+use crate::machine::calls::{AskCall, Replies};
 use crate::machine::hold_state::{Asked, HoldState, RenewalReply, Verdict};
-use crate::machine::slot::Slot;
 use crate::machine::tracked::TrackedHold;
 use crate::shell::Core;
 
@@ -64,13 +63,17 @@ impl Hold {
         let (hold, clock) = (self.clone(), self.clone());
         let lost = async move {
             loop {
+                let told = hold.tracked.told.notified();
+                if let Some(how) = hold.tracked.look(HoldState::lost) {
+                    return how;
+                }
                 // The client's own runtime may have ended: each task that waits looks at the clock, too.
                 let expires = Handle::try_current().is_ok();
                 let deadline = |state: &HoldState| {
                     if state.has_ended() || !expires { Moment::NEVER } else { state.deadline() }
                 };
                 tokio::select! {
-                    how = hold.tracked.told_lost() => return how,
+                    () = told => {}
                     () = sleep_until(hold.tracked.look(deadline)) => {
                         hold.lost_now();
                     }
@@ -105,10 +108,6 @@ impl Hold {
         Error::lost(how).of_keys(self.tracked.lost_keys())
     }
 
-    fn place(&self) -> Place {
-        Place::Slot(Slot::for_key(self.key()))
-    }
-
     /// Renews it now with this lease; a watched hold also from now on.
     pub(crate) async fn renew(&self, lease: Duration) -> Result<(), Error> {
         if let Some(lost) = self.lost_now() {
@@ -127,7 +126,7 @@ impl Hold {
         let requests = tracked.hold_ref.renewals(asks, tracked.terms().bind);
         let settings = &self.core.settings;
         let (limit, replicas) = (settings.retry_for, Replicas::of(settings));
-        let call = AskCall::new(self.place(), requests, limit, limit, now).confirmed_by(replicas);
+        let call = AskCall::new(tracked.place, requests, limit, limit, now).confirmed_by(replicas);
         let Replies { values, confirmed, sent } = self.core.begin(call, false)?.replies().await?;
         let asked = Asked { sent, lease: asks };
         let renewed = if tracked.hold_ref.have_renewed(&values) {

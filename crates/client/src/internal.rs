@@ -21,6 +21,7 @@ use crate::handles::client::Client;
 use crate::handles::connect::ClientBuilder;
 use crate::handles::lock::Lock;
 pub use crate::handles::with::{Holding, lasted, under, verdict};
+use crate::machine::Machine;
 use crate::shell::Core;
 
 /// An error of kind [`Invalid`](crate::ErrorKind::Invalid).
@@ -139,7 +140,7 @@ pub fn no_admission(client: &Client) -> Option<Error> {
 
 /// Returns when nothing can be taken any more: the client closes, or its runtime ends.
 pub async fn closing(client: &Client) {
-    client.core().reached(|machine| machine.no_admission().is_some()).await;
+    client.core().reached(Machine::no_admission).await;
 }
 
 /// Returns when the server that has `key` has a connection; an error if it has none in time.

@@ -65,8 +65,8 @@ pub(crate) struct Effects {
     pub(crate) learns: bool,
     /// [`Machine::wake_at`] is earlier than before.
     pub(crate) wakes: bool,
-    /// The phase has changed, or the last release has ended.
-    pub(crate) ends: bool,
+    /// The phase, a connection, or whether a release is under way.
+    pub(crate) changes: bool,
     pub(crate) wakers: Vec<Waker>,
 }
 

@@ -7,11 +7,11 @@ mod link;
 pub(crate) mod opener;
 mod timer;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use dlock_wire::names::default_channel;
 use redis::aio::MultiplexedConnection;
@@ -22,7 +22,7 @@ use tokio::task::AbortHandle;
 use tokio::task::coop::unconstrained;
 
 use self::cluster::Cluster;
-use self::link::Link;
+use self::link::Wire;
 use self::opener::Opener;
 use crate::base::clock::Moment;
 use crate::base::error::Error;
@@ -30,7 +30,7 @@ use crate::base::flight::Flights;
 use crate::base::settings::Settings;
 use crate::base::url::Endpoints;
 use crate::machine::calls::{Call, Outcome, Replies};
-use crate::machine::servers::{Flight, Servers};
+use crate::machine::servers::Servers;
 use crate::machine::tracked::TrackedHold;
 use crate::machine::{Action, Effects, Machine};
 
@@ -56,8 +56,8 @@ pub(crate) struct Core {
 struct Signals {
     timer: Notify,
     learn: Notify,
-    /// The client closes, or a release in the background has ended.
-    phase: Notify,
+    /// The phase of the client, a connection, or whether a release is under way: see [`Core::reached`].
+    changed: Notify,
 }
 
 struct Inner {
@@ -73,33 +73,26 @@ struct Inner {
 /// The replies to what is on its way.
 type Flying = Pin<Box<dyn Future<Output = RedisResult<Vec<Value>>> + Send>>;
 
+/// Sends the only one of these.
+async fn only(connection: &mut MultiplexedConnection, commands: &[Cmd]) -> RedisResult<Vec<Value>> {
+    let Some(command) = commands.first() else { return Ok(Vec::new()) };
+    Ok(vec![connection.send_packed_command(command).await?])
+}
+
 /// Sends these in one go; the first `skip` replies do not count.
 async fn exchange(
     connection: &mut MultiplexedConnection,
     commands: &[Cmd],
     skip: usize,
 ) -> RedisResult<Vec<Value>> {
-    if let [only] = commands {
-        return Ok(vec![connection.send_packed_command(only).await?]);
+    if commands.len() == 1 {
+        return only(connection, commands).await;
     }
     let mut pipeline = redis::Pipeline::with_capacity(commands.len());
     for command in commands {
         pipeline.add_command(command.clone());
     }
     connection.send_packed_commands(&pipeline, skip, commands.len() - skip).await
-}
-
-/// The connections to one server.
-struct Wire {
-    link: Link,
-    shared: Option<MultiplexedConnection>,
-    /// What is on its way. Replies come in this order.
-    flying: VecDeque<(Flight, Flying)>,
-    /// Of the task that reads the replies.
-    reader: Waker,
-    /// Connections for calls that block, at rest.
-    idle: Vec<blocked::Idle>,
-    is_closed: bool,
 }
 
 impl Core {
@@ -146,15 +139,13 @@ impl Core {
         });
         timer::start(&core);
         if let Some(opener) = opener {
-            let changed = {
+            {
                 // It may connect before the next line: with the lock, its wire is there by then.
                 let mut inner = core.inner();
-                let link = Link::start(&core, 0, name, opener);
-                let changed = link.changed();
-                inner.wires.push(Wire::new(link));
-                changed
-            };
-            core.first(0, &changed).await?;
+                let wire = Wire::start(&core, 0, name, opener);
+                inner.wires.push(wire);
+            }
+            core.first(0).await?;
         } else {
             core.learn(Moment::now().after(core.settings.connect_timeout)).await?;
             cluster::start(&core);
@@ -163,21 +154,12 @@ impl Core {
     }
 
     /// Waits for the first connection to a server, or the first failure.
-    async fn first(&self, server: usize, changed: &Notify) -> Result<(), Error> {
-        loop {
-            let notified = changed.notified();
-            {
-                let inner = self.inner();
-                match inner.machine.servers.all.get(server) {
-                    Some(server) if server.is_up => return Ok(()),
-                    Some(server) if server.error.is_some() => {
-                        return server.error.clone().map_or(Ok(()), Err);
-                    }
-                    _ => {}
-                }
-            }
-            notified.await;
-        }
+    async fn first(&self, server: usize) -> Result<(), Error> {
+        self.reached(|machine| {
+            let server = machine.servers.all.get(server)?;
+            if server.is_up { Some(Ok(())) } else { server.error.clone().map(Err) }
+        })
+        .await
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -186,54 +168,38 @@ impl Core {
 
     /// Looks at the machine, or passes it something, and does what follows from that.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Machine, Moment) -> T) -> T {
+        self.act(|inner, now| act(&mut inner.machine, now))
+    }
+
+    fn act<T>(&self, act: impl FnOnce(&mut Inner, Moment) -> T) -> T {
         let now = Moment::now();
         let mut inner = self.inner();
-        let result = act(&mut inner.machine, now);
+        let result = act(&mut inner, now);
         let (effects, kept) = inner.settle(self, now);
         drop(inner);
         drop(kept);
-        self.perform(effects);
-        result
-    }
-
-    /// What does not need the lock.
-    fn perform(&self, effects: Effects) {
         if effects.wakes {
             self.signals.timer.notify_one();
         }
         if effects.learns {
             self.signals.learn.notify_one();
         }
-        if effects.ends {
-            self.signals.phase.notify_waiters();
+        if effects.changes {
+            self.signals.changed.notify_waiters();
         }
         for waker in effects.wakers {
             waker.wake();
         }
+        result
     }
 
-    /// Reads the replies of the shared connection to that server. `is_over`: nothing more will be read.
-    fn read_replies(&self, server: usize, context: &mut Context<'_>, is_over: bool) {
-        let now = Moment::now();
-        let mut inner = self.inner();
-        let Inner { machine, wires, .. } = &mut *inner;
-        if let Some(wire) = wires.get_mut(server) {
-            if is_over {
-                wire.shared = None;
-            } else {
-                wire.reader.clone_from(context.waker());
+    /// That connection is of no use any more, if it is still the one that is up.
+    fn broken(&self, server: usize, generation: u64) {
+        self.act(|inner, _| {
+            if inner.wires.get(server).is_some_and(|wire| wire.is_up(generation)) {
+                inner.machine.effects.actions.push_back(Action::Break(server));
             }
-            while let Some((_, flying)) = wire.flying.front_mut()
-                && let Poll::Ready(replies) = flying.as_mut().poll(context)
-                && let Some((flight, _)) = wire.flying.pop_front()
-                && machine.replied(server, flight, replies.map_err(Error::from_redis), now)
-            {
-            }
-        }
-        let (effects, kept) = inner.settle(self, now);
-        drop(inner);
-        drop(kept);
-        self.perform(effects);
+        });
     }
 
     // Calls.
@@ -256,14 +222,14 @@ impl Core {
         Some(begun.map(|id| Pending { core, id: Some(id) }))
     }
 
-    /// Resolves when that is so, as far as the phases of the client and its releases are concerned.
-    pub(crate) async fn reached(&self, is_so: impl Fn(&Machine) -> bool) {
+    /// Resolves when that is so, as far as the phase of the client, its connections and its releases are concerned.
+    pub(crate) async fn reached<T>(&self, find: impl Fn(&Machine) -> Option<T>) -> T {
         loop {
-            let notified = self.signals.phase.notified();
-            if is_so(&self.inner().machine) {
-                return;
+            let changed = self.signals.changed.notified();
+            if let Some(found) = find(&self.inner().machine) {
+                return found;
             }
-            notified.await;
+            changed.await;
         }
     }
 
@@ -307,16 +273,14 @@ impl Inner {
                 }
                 Action::Break(server) => {
                     if let Some(wire) = self.wires.get_mut(server) {
-                        wire.link.is_broken();
-                        let flying = wire.lose();
-                        let error = Error::unavailable("the connection to the server is lost");
-                        self.machine.disconnected(server, &error, flying, now);
+                        let error = wire.lost();
+                        self.machine.disconnected(server, &error, wire.lose(), now);
                     }
                 }
                 Action::ReadOnly(server) => {
                     if let Some(wire) = self.wires.get_mut(server) {
-                        wire.idle.clear();
-                        wire.link.is_read_only();
+                        wire.is_read_only();
+                        self.machine.effects.changes = true;
                     }
                 }
             }
@@ -333,21 +297,40 @@ impl Inner {
     /// Sends what there is to send to that server.
     fn send(&mut self, server: usize, now: Moment) {
         let Some(wire) = self.wires.get_mut(server) else { return };
-        let Some(shared) = &wire.shared else { return };
+        let Some(up) = &wire.up else { return };
+        let mut is_answered = false;
         while let Some((flight, commands)) = self.machine.next(server, now) {
-            let (mut shared, skip) = (shared.clone(), usize::from(flight.entry.asking));
+            let (mut shared, skip) = (up.shared.clone(), usize::from(flight.entry.asking));
+            let mut flying: Flying = if commands.len() == 1 {
+                // Most are, and then this needs half of the space.
+                Box::pin(unconstrained(async move { only(&mut shared, &commands).await }))
+            } else {
+                let replies = async move { exchange(&mut shared, &commands, skip).await };
+                Box::pin(unconstrained(replies))
+            };
             // It is polled once here, and has to be sent by that.
-            let mut flying: Flying =
-                Box::pin(unconstrained(
-                    async move { exchange(&mut shared, &commands, skip).await },
-                ));
-            let mut context = Context::from_waker(&wire.reader);
-            if let Poll::Ready(replies) = flying.as_mut().poll(&mut context) {
+            let polled = flying.as_mut().poll(&mut Context::from_waker(&wire.reader));
+            if let Poll::Ready(replies) = polled {
                 flying = Box::pin(std::future::ready(replies));
-                wire.reader.wake_by_ref();
+                is_answered = true;
             }
             wire.flying.push_back((flight, flying));
         }
+        if is_answered {
+            self.read(server, now);
+        }
+    }
+
+    /// Reads the replies of that server that have come.
+    fn read(&mut self, server: usize, now: Moment) {
+        let Self { machine, wires, .. } = self;
+        let Some(Wire { flying, reader, .. }) = wires.get_mut(server) else { return };
+        let mut context = Context::from_waker(reader);
+        while let Some((_, first)) = flying.front_mut()
+            && let Poll::Ready(replies) = first.as_mut().poll(&mut context)
+            && let Some((flight, _)) = flying.pop_front()
+            && machine.replied(server, flight, replies.map_err(Error::from_redis), now)
+        {}
     }
 
     fn open(&mut self, core: &Core, server: usize) {
@@ -357,45 +340,12 @@ impl Inner {
             return;
         };
         let opener = cluster.opener(&name);
-        let wire = Wire::new(Link::start(&core, server, name, opener));
+        let wire = Wire::start(&core, server, name, opener);
         // New ones are told in the order of their numbers.
         match self.wires.get_mut(server) {
             Some(gone) => *gone = wire,
             None => self.wires.push(wire),
         }
-    }
-}
-
-impl Wire {
-    fn new(link: Link) -> Self {
-        Self {
-            link,
-            shared: None,
-            flying: VecDeque::new(),
-            reader: Waker::noop().clone(),
-            idle: Vec::new(),
-            is_closed: false,
-        }
-    }
-
-    /// For good. Returns what was on its way.
-    fn close(&mut self) -> Vec<Flight> {
-        self.is_closed = true;
-        self.link.close();
-        self.lose()
-    }
-
-    /// There is a connection. None: it comes too late.
-    fn opened(&mut self, connection: MultiplexedConnection) -> Option<()> {
-        self.shared = Some(connection).filter(|_| !self.is_closed);
-        self.shared.as_ref().map(drop)
-    }
-
-    /// Its connections are lost. Returns what was on its way.
-    fn lose(&mut self) -> Vec<Flight> {
-        self.shared = None;
-        self.idle.clear();
-        std::mem::take(&mut self.flying).into_iter().map(|(flight, _)| flight).collect()
     }
 }
 

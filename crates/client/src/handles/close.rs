@@ -53,14 +53,15 @@ impl Client {
         if core.with(Machine::close) {
             core.runtime.spawn(end(core.clone()));
         }
-        core.reached(|machine| machine.refusal().is_some()).await;
+        core.reached(Machine::refusal).await;
         core.with(|machine, _| machine.closed())
     }
 }
 
 /// Waits for what is released, at most for the time that a reply may take, and ends every connection.
 async fn end(core: Arc<Core>) {
-    let _ = timeout(core.settings.response_timeout, core.reached(Machine::is_clean)).await;
+    let clean = core.reached(|machine| machine.is_clean().then_some(()));
+    let _ = timeout(core.settings.response_timeout, clean).await;
     core.with(Machine::shut);
     core.disconnect();
 }

@@ -33,6 +33,13 @@ pub(crate) enum Place {
     Server(usize),
 }
 
+impl Place {
+    /// The server that has the key.
+    pub(crate) fn of(key: &[u8]) -> Self {
+        Self::Slot(Slot::for_key(key))
+    }
+}
+
 /// What a call sends, all of it to one server and in this order.
 pub(crate) struct Sending {
     pub(crate) commands: Vec<Cmd>,
@@ -76,6 +83,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Grant {
     pub(crate) hold: HoldRef,
     pub(crate) reqid: Name,
+    pub(crate) place: Place,
     pub(crate) terms: LeaseTerms,
     pub(crate) granted: Asked,
     /// A message came that its hold may have ended so.

@@ -29,7 +29,7 @@ impl Machine {
         let advances = self.phase < phase;
         if advances {
             self.phase = phase;
-            self.effects.ends = true;
+            self.effects.changes = true;
         }
         advances
     }
@@ -46,7 +46,8 @@ impl Machine {
 
     pub(crate) fn cleaned(&mut self) {
         self.cleanups = self.cleanups.saturating_sub(1);
-        self.effects.ends |= self.is_clean();
+        // Only a client that closes waits for that.
+        self.effects.changes |= self.phase != Phase::Open && self.is_clean();
     }
 
     /// Ends what may take something, and releases every hold. True for the first to say so.

@@ -10,7 +10,6 @@ use super::acquire::Heard;
 use super::calls::{AskCall, Grant, Place};
 use super::hold_state::Asked;
 use super::servers::{Entry, Renewing, To};
-use super::slot::Slot;
 use super::tracked::TrackedHold;
 use super::{Machine, ROUND};
 use crate::base::clock::Moment;
@@ -56,8 +55,8 @@ impl Machine {
     }
 
     pub(super) fn hold(&mut self, grant: Grant, now: Moment) -> Arc<TrackedHold> {
-        let Grant { hold, reqid, terms, granted, hint } = grant;
-        let hold = TrackedHold::new(hold, terms, granted, reqid);
+        let Grant { hold, reqid, place, terms, granted, hint } = grant;
+        let hold = TrackedHold::new(hold, terms, granted, reqid, place);
         if let Some(how) = hint {
             hold.change(|state| state.ask(now, Some(how)));
         }
@@ -80,8 +79,8 @@ impl Machine {
         self.holds.remove(hold);
         let requests = hold.hold_ref.releases(hold.reqid.as_bytes(), hold.is_done());
         let key = hold.hold_ref.key();
-        let (place, limit) = (Place::Slot(Slot::for_key(key)), self.settings.retry_for);
-        Some(AskCall::new(place, requests, limit, limit, now).releasing(key))
+        let limit = self.settings.retry_for;
+        Some(AskCall::new(hold.place, requests, limit, limit, now).releasing(key))
     }
 
     /// Releases it in the background, if no release has begun.
@@ -97,8 +96,7 @@ impl Machine {
     pub(super) fn renew(&mut self, now: Moment) {
         let mut rounds: HashMap<usize, Vec<Renewing>> = HashMap::new();
         for hold in self.holds.due(now) {
-            let slot = Slot::for_key(hold.hold_ref.key());
-            let server = self.servers.of(Place::Slot(slot));
+            let server = self.servers.of(hold.place);
             let is_up = server
                 .and_then(|server| self.servers.all.get(server))
                 .is_some_and(|server| server.is_up);

@@ -47,6 +47,7 @@ impl Machine {
             (server.is_up, server.error, server.progress) = (true, None, now);
         }
         self.effects.actions.push_back(Action::Send(server));
+        self.effects.changes = true;
         self.check_now(now);
     }
 
@@ -62,6 +63,7 @@ impl Machine {
         server.error = Some(error.clone());
         let was_up = std::mem::replace(&mut server.is_up, false);
         server.flying = 0;
+        self.effects.changes = true;
         self.effects.learns |= self.servers.is_cluster();
         for flight in flights {
             self.unanswered(flight.entry.to, flight.count, error, now);

@@ -1,11 +1,12 @@
 //! A hold, as the machine and its guard know it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use redis::Value;
+use tokio::sync::Notify;
 
+use super::calls::Place;
 use super::hold_state::{Asked, Change, HoldState, LeaseTerms, RenewalReply};
 use crate::base::clock::Moment;
 use crate::base::error::Error;
@@ -14,12 +15,14 @@ use crate::base::lost::Lost;
 use crate::base::random::Name;
 use crate::telemetry::{self, HoldReport};
 
-/// When the hold is lost, the tasks wake up that wait for that.
 pub(crate) struct TrackedHold {
     pub(crate) hold_ref: HoldRef,
     /// The id of the acquire that it was granted to.
     pub(crate) reqid: Name,
+    pub(crate) place: Place,
     pub(crate) report: HoldReport,
+    /// The hold is lost.
+    pub(crate) told: Notify,
     watched: Mutex<Watched>,
 }
 
@@ -29,9 +32,6 @@ struct Watched {
     is_done: bool,
     /// The keys of the parts that were lost, if the server named them.
     lost_keys: Option<Vec<Vec<u8>>>,
-    /// Tasks that wait for its loss, by number.
-    waiting: Vec<(u64, Waker)>,
-    numbers: u64,
 }
 
 impl TrackedHold {
@@ -40,11 +40,12 @@ impl TrackedHold {
         terms: LeaseTerms,
         granted: Asked,
         reqid: Name,
+        place: Place,
     ) -> Arc<Self> {
         let state = HoldState::new(terms, granted);
-        let (is_done, lost_keys, waiting, numbers) = (false, None, Vec::new(), 0);
-        let watched = Mutex::new(Watched { state, is_done, lost_keys, waiting, numbers });
-        Arc::new(Self { hold_ref, reqid, report: HoldReport::default(), watched })
+        let watched = Mutex::new(Watched { state, is_done: false, lost_keys: None });
+        let (report, told) = (HoldReport::default(), Notify::new());
+        Arc::new(Self { hold_ref, reqid, place, report, told, watched })
     }
 
     fn watched(&self) -> MutexGuard<'_, Watched> {
@@ -66,23 +67,21 @@ impl TrackedHold {
         transition: impl FnOnce(&mut HoldState) -> Change,
         keys: Option<Vec<Vec<u8>>>,
     ) {
-        let (change, waiting) = {
+        let change = {
             let mut watched = self.watched();
             let change = transition(&mut watched.state);
             if matches!(change, Change::Lost(_)) {
                 watched.lost_keys = keys;
-                (change, std::mem::take(&mut watched.waiting))
-            } else {
-                (change, Vec::new())
             }
+            change
         };
         match change {
             Change::Nothing => {}
             Change::Ended => self.report.end(&self.hold_ref, None),
-            Change::Lost(how) => self.report.end(&self.hold_ref, Some(how)),
-        }
-        for (_, waker) in waiting {
-            waker.wake();
+            Change::Lost(how) => {
+                self.report.end(&self.hold_ref, Some(how));
+                self.told.notify_waiters();
+            }
         }
     }
 
@@ -177,45 +176,5 @@ impl TrackedHold {
     /// The keys that were lost: all of them, unless the server named some.
     pub(crate) fn lost_keys(&self) -> Vec<Vec<u8>> {
         self.watched().lost_keys.clone().unwrap_or_else(|| self.hold_ref.keys())
-    }
-
-    /// Resolves when it is lost by what the server or the client says; its deadline wakes nobody here.
-    pub(crate) fn told_lost(self: &Arc<Self>) -> ToldLost {
-        ToldLost { hold: self.clone(), number: None }
-    }
-}
-
-/// See [`TrackedHold::told_lost`].
-pub(crate) struct ToldLost {
-    hold: Arc<TrackedHold>,
-    number: Option<u64>,
-}
-
-impl Future for ToldLost {
-    type Output = Lost;
-
-    fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Lost> {
-        let hold = self.hold.clone();
-        let mut watched = hold.watched();
-        if let Some(how) = watched.state.lost() {
-            return Poll::Ready(how);
-        }
-        let number = *self.number.get_or_insert_with(|| {
-            watched.numbers += 1;
-            watched.numbers
-        });
-        match watched.waiting.iter_mut().find(|(of, _)| *of == number) {
-            Some((_, waker)) => waker.clone_from(context.waker()),
-            None => watched.waiting.push((number, context.waker().clone())),
-        }
-        Poll::Pending
-    }
-}
-
-impl Drop for ToldLost {
-    fn drop(&mut self) {
-        if let Some(number) = self.number {
-            self.hold.watched().waiting.retain(|(of, _)| *of != number);
-        }
     }
 }

@@ -11,7 +11,6 @@ use crate::base::command::command;
 use crate::base::deadline::Deadline;
 use crate::base::error::Error;
 use crate::machine::calls::{AskCall, Place, Replies, WaitCall, Waiting};
-use crate::machine::slot::Slot;
 
 impl Core {
     /// Asks the server that has `key`, for as long as requests without a timeout are tried.
@@ -30,7 +29,7 @@ impl Core {
         request: Cmd,
         within: Duration,
     ) -> Result<Value, Error> {
-        let place = Place::Slot(Slot::for_key(key));
+        let place = Place::of(key);
         let replies = self.ask_at(place, vec![request], within)?.replies().await?;
         first(replies).map_err(|error| error.of_key(key))
     }
@@ -44,30 +43,18 @@ impl Core {
     pub(crate) fn server_of(&self, key: &[u8]) -> Option<String> {
         let inner = self.inner();
         let servers = &inner.machine.servers;
-        let server = servers.of(Place::Slot(Slot::for_key(key)))?;
+        let server = servers.of(Place::of(key))?;
         servers.all.get(server).map(|server| server.name.clone())
     }
 
     /// Resolves when the server that has the key has a connection; an error if it has none in time.
     pub(crate) async fn connected(&self, key: &[u8], within: Duration) -> Result<(), Error> {
-        let Some((server, changed)) = ({
-            let inner = self.inner();
-            let server = inner.machine.servers.of(Place::Slot(Slot::for_key(key)));
-            server.and_then(|server| Some((server, inner.wires.get(server)?.link.changed())))
-        }) else {
-            return Ok(());
-        };
-        let is_up =
-            || self.inner().machine.servers.all.get(server).is_some_and(|server| server.is_up);
-        let connected = async {
-            loop {
-                let notified = changed.notified();
-                if is_up() {
-                    return;
-                }
-                notified.await;
-            }
-        };
+        let place = Place::of(key);
+        let connected = self.reached(|machine| {
+            let server =
+                machine.servers.of(place).and_then(|server| machine.servers.all.get(server));
+            server.is_none_or(|server| server.is_up).then_some(())
+        });
         let connected = tokio::time::timeout(within, connected).await;
         connected.map_err(|_| Error::unavailable("no connection in time"))
     }
@@ -120,7 +107,7 @@ impl Core {
         takes: bool,
         request: Waiting,
     ) -> Result<Value, Error> {
-        let place = Place::Slot(Slot::for_key(key));
+        let place = Place::of(key);
         let (end, limit) = (deadline.end(), self.settings.retry_for);
         let call = WaitCall::new(place, request, takes, end, limit, Moment::now());
         first(self.begin(call, true)?.replies().await?).map_err(|error| error.of_key(key))

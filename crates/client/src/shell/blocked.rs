@@ -46,7 +46,7 @@ impl Inner {
     fn rest(&mut self, server: usize, idle: Idle) {
         if self.machine.refusal().is_none()
             && let Some(wire) = self.wires.get_mut(server)
-            && wire.link.generation() == idle.generation
+            && wire.is_up(idle.generation)
         {
             wire.idle.push(idle);
         }
@@ -96,7 +96,7 @@ async fn connection(
     let (dialer, generation) = {
         let mut inner = core.inner();
         let wire = inner.wires.get_mut(server).ok_or_else(Error::closed)?;
-        let (dialer, generation) = wire.link.dialer()?;
+        let (generation, dialer) = wire.dialer().ok_or_else(|| wire.lost())?;
         wire.idle.retain(|idle| idle.generation == generation);
         if let Some(idle) = wire.idle.pop() {
             return Ok((idle.connection, generation, true));

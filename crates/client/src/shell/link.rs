@@ -1,26 +1,27 @@
 //! The shared connection to one server, for everything but blocked calls: RESP3, subscribed to the messages about the
 //! client's waiters and holds. It reconnects.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::task::{Context, Poll, Waker};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use dlock_wire::names::FLUSH_CHANNEL;
 use dlock_wire::table::{CommandId, LockVerb};
 use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisError, Value};
-use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::blocked::Idle;
 use super::opener::Opener;
-use super::{Core, Wire};
+use super::{Core, Flying, Signals};
 use crate::base::back_off::BackOff;
 use crate::base::dialer::Dial;
 use crate::base::error::hints::CONNECTING_TAKES_TOO_LONG;
 use crate::base::error::{Error, ErrorKind};
-use crate::machine::servers::FLYING;
+use crate::machine::servers::{FLYING, Flight};
 use crate::telemetry;
 
 /// Between two attempts to connect.
@@ -36,158 +37,158 @@ const ASK_SENTINELS: Duration = Duration::from_secs(1);
 /// Counts the shared connections of this process: none has the number of another, not even of one to another server.
 static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 
-/// See the module.
-pub(super) struct Link {
-    shared: Arc<Shared>,
+/// The connections to one server.
+pub(super) struct Wire {
     supervisor: AbortHandle,
+    /// Sentinels name the server, and may name another one later.
+    is_named: bool,
+    /// The number of the shared connection that is up, or being opened. 0: none may be.
+    generation: u64,
+    pub(super) up: Option<Up>,
+    /// What is on its way. Replies come in this order.
+    pub(super) flying: VecDeque<(Flight, Flying)>,
+    /// Reads the replies that have come.
+    pub(super) reader: Waker,
+    /// Connections for calls that block, at rest.
+    pub(super) idle: Vec<Idle>,
 }
 
-/// What the task that connects has in common with its link.
-struct Shared {
+/// A shared connection that is up.
+pub(super) struct Up {
+    pub(super) shared: MultiplexedConnection,
+    /// What it was opened with, for other connections to the same server.
+    dialer: Arc<dyn Dial>,
+    opened: Instant,
+    /// It is to be given up.
+    is_stale: bool,
+}
+
+/// Reads the replies of the server of that number as soon as they have come, in the task that received them.
+struct Reader(Weak<Core>, usize);
+
+impl Wake for Reader {
+    fn wake(self: Arc<Self>) {
+        if let Some(core) = self.0.upgrade() {
+            core.act(|inner, now| inner.read(self.1, now));
+        }
+    }
+}
+
+/// What connects to one server, again and again.
+struct Supervisor {
     /// Of the server.
     name: String,
     opener: Opener,
     server: usize,
     core: Weak<Core>,
-    up: Mutex<Option<Up>>,
-    /// The number of the connection that is up, or being opened.
-    generation: AtomicU64,
-    /// The connection is of no use.
-    broken: Notify,
-    is_broken: AtomicBool,
-    /// There is a connection, or an attempt has failed.
-    changed: Arc<Notify>,
+    signals: Arc<Signals>,
 }
 
-/// The task that reads the replies of one connection. It ends with this.
-struct Reader(AbortHandle);
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// A connection that is up.
-#[derive(Clone)]
-struct Up {
-    opened: Instant,
-    /// What it was opened with, for other connections to the same server.
-    dialer: Arc<dyn Dial>,
-}
-
-impl Link {
+impl Wire {
     /// Begins to connect.
     pub(super) fn start(core: &Arc<Core>, server: usize, name: String, opener: Opener) -> Self {
-        let shared = Arc::new(Shared {
-            name,
-            opener,
-            server,
-            core: Arc::downgrade(core),
-            up: Mutex::default(),
-            generation: AtomicU64::new(0),
-            broken: Notify::new(),
-            is_broken: AtomicBool::new(false),
-            changed: Arc::default(),
-        });
-        let supervisor = core.runtime.spawn(shared.clone().supervise()).abort_handle();
-        Self { shared, supervisor }
+        let (weak, signals) = (Arc::downgrade(core), core.signals.clone());
+        let is_named = opener.is_named_by_sentinels();
+        let supervisor = Supervisor { name, opener, server, core: weak.clone(), signals };
+        Self {
+            supervisor: core.runtime.spawn(supervisor.supervise()).abort_handle(),
+            is_named,
+            generation: 0,
+            up: None,
+            flying: VecDeque::new(),
+            reader: Arc::new(Reader(weak, server)).into(),
+            idle: Vec::new(),
+        }
     }
 
-    /// Ends the connection, for good.
-    pub(super) fn close(&self) {
+    /// For good. Returns what was on its way.
+    pub(super) fn close(&mut self) -> Vec<Flight> {
         self.supervisor.abort();
-        self.shared.set_up(None);
+        self.generation = 0;
+        self.lose()
     }
 
-    /// Told after each attempt to connect.
-    pub(super) fn changed(&self) -> Arc<Notify> {
-        self.shared.changed.clone()
-    }
-
-    /// Gives the connection up: it does not answer, or not as a primary.
-    pub(super) fn is_broken(&self) {
-        self.shared.is_broken();
+    /// Its connections are lost. Returns what was on its way.
+    pub(super) fn lose(&mut self) -> Vec<Flight> {
+        self.up = None;
+        self.idle.clear();
+        std::mem::take(&mut self.flying).into_iter().map(|(flight, _)| flight).collect()
     }
 
     /// The server is a replica. Another address may be the primary's by now, or this one may lead to another server. So
     /// the connection is given up; where no Sentinels tell of a new primary, not before `READ_ONLY`.
-    pub(super) fn is_read_only(&self) {
-        let is_old = self.shared.up().is_some_and(|up| up.opened.elapsed() > READ_ONLY);
-        if is_old || self.shared.opener.is_named_by_sentinels() {
-            self.shared.is_broken();
+    pub(super) fn is_read_only(&mut self) {
+        self.idle.clear();
+        if let Some(up) = &mut self.up {
+            up.is_stale |= self.is_named || up.opened.elapsed() > READ_ONLY;
         }
     }
 
-    pub(super) fn generation(&self) -> u64 {
-        self.shared.generation.load(Ordering::Relaxed)
+    /// Why nothing can be asked.
+    pub(super) fn lost(&self) -> Error {
+        let error = Error::unavailable("the connection to the server is lost");
+        match &self.up {
+            Some(up) => error.at(&up.dialer.address()),
+            None => error,
+        }
     }
 
-    /// How to connect to the same server once more, and the number of the connection that is up.
-    pub(super) fn dialer(&self) -> Result<(Arc<dyn Dial>, u64), Error> {
-        let up = self.shared.up();
-        let up = up.ok_or_else(|| Error::unavailable("the connection to the server is lost"))?;
-        Ok((up.dialer, self.generation()))
+    /// Whether that connection is up.
+    pub(super) fn is_up(&self, generation: u64) -> bool {
+        self.generation == generation && self.up.is_some()
+    }
+
+    /// The number of the connection that is up, and how to connect to the same server once more.
+    pub(super) fn dialer(&self) -> Option<(u64, Arc<dyn Dial>)> {
+        Some((self.generation, self.up.as_ref()?.dialer.clone()))
     }
 }
 
-impl Drop for Link {
+impl Drop for Wire {
     fn drop(&mut self) {
         self.supervisor.abort();
     }
 }
 
-impl Shared {
-    fn up(&self) -> Option<Up> {
-        self.up.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set_up(&self, up: Option<Up>) {
-        *self.up.lock().unwrap_or_else(PoisonError::into_inner) = up;
-    }
-
-    fn is_broken(&self) {
-        self.is_broken.store(true, Ordering::Release);
-        self.broken.notify_one();
-    }
-
-    async fn supervise(self: Arc<Self>) {
+impl Supervisor {
+    async fn supervise(self) {
         let mut pauses = PAUSES;
         let (mut was_up, mut was_down) = (false, false);
-        loop {
-            let Some(connect_timeout) =
-                self.core.upgrade().map(|core| core.settings.connect_timeout)
-            else {
-                return;
-            };
-            self.is_broken.store(false, Ordering::Release);
-            let opened = timeout(connect_timeout, self.open()).await;
+        while let Some(core) = self.core.upgrade() {
+            let connect_timeout = core.settings.connect_timeout;
+            drop(core);
+            let generation = CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1;
+            let opened = timeout(connect_timeout, self.open(generation)).await;
             let opened =
                 opened.unwrap_or_else(|_| Err(Error::unavailable(CONNECTING_TAKES_TOO_LONG)));
-            let pauses_now;
-            let error = match opened {
-                Ok((connection, dialer)) => {
+            let pauses_now = match opened {
+                Ok((shared, dialer)) => {
                     telemetry::connected(&self.name, || dialer.address(), !was_up);
                     (was_up, was_down) = (true, false);
                     let (here, opened) = (dialer.address(), Instant::now());
-                    self.set_up(Some(Up { opened, dialer }));
-                    let Some(reader) = self.connected(connection) else { return };
-                    let end = self.while_up(&here).await;
-                    drop(reader);
+                    let up = Up { shared, dialer, opened, is_stale: false };
+                    if !self.connected(generation, up) {
+                        return;
+                    }
+                    let end = self.while_up(generation, &here).await;
                     telemetry::disconnected(&self.name, end);
-                    pauses_now = opened.elapsed() < LASTING;
-                    Error::unavailable("the connection to the server is lost").at(&here)
+                    if let Some(core) = self.core.upgrade() {
+                        core.broken(self.server, generation);
+                    }
+                    opened.elapsed() < LASTING
                 }
                 Err(error) => {
                     let error = error.at(&self.name);
                     telemetry::not_connected(&self.name, &error, !was_down);
-                    (was_down, pauses_now) = (true, true);
-                    error
+                    was_down = true;
+                    if let Some(core) = self.core.upgrade() {
+                        core.with(|machine, now| {
+                            machine.disconnected(self.server, &error, Vec::new(), now);
+                        });
+                    }
+                    true
                 }
             };
-            if !self.disconnected(&error) {
-                return;
-            }
             if pauses_now {
                 pauses.pause().await;
             } else {
@@ -196,44 +197,29 @@ impl Shared {
         }
     }
 
-    /// From now on requests go over this connection. Returns the task that reads the replies; None: the client is gone,
-    /// or this server is.
-    fn connected(&self, connection: MultiplexedConnection) -> Option<Reader> {
-        let (weak, server, core) = (self.core.clone(), self.server, self.core.upgrade()?);
-        let reading = std::future::poll_fn(move |context| match weak.upgrade() {
-            Some(core) => {
-                core.read_replies(server, context, false);
-                Poll::Pending
-            }
-            None => Poll::Ready(()),
-        });
-        core.inner().wires.get_mut(server)?.opened(connection)?;
-        core.with(|machine, now| machine.connected(server, now));
-        let reader = Reader(core.runtime.spawn(reading).abort_handle());
-        self.changed.notify_waiters();
-        Some(reader)
-    }
-
-    /// There is no connection. False: the client is gone.
-    fn disconnected(&self, error: &Error) -> bool {
-        self.set_up(None);
+    /// From now on requests go over this connection. False: the client is gone, or this server is.
+    fn connected(&self, generation: u64, up: Up) -> bool {
         let Some(core) = self.core.upgrade() else { return false };
-        // What came before the end counts.
-        core.read_replies(self.server, &mut Context::from_waker(Waker::noop()), true);
-        let flying = core.inner().wires.get_mut(self.server).map(Wire::lose).unwrap_or_default();
-        core.with(|machine, now| machine.disconnected(self.server, error, flying, now));
-        self.changed.notify_waiters();
-        true
+        core.act(|inner, now| {
+            let wire = inner.wires.get_mut(self.server);
+            let Some(wire) = wire.filter(|wire| wire.generation == generation) else {
+                return false;
+            };
+            wire.up = Some(up);
+            inner.machine.connected(self.server, now);
+            true
+        })
     }
 
-    async fn open(self: &Arc<Self>) -> Result<(MultiplexedConnection, Arc<dyn Dial>), Error> {
+    async fn open(&self, generation: u64) -> Result<(MultiplexedConnection, Arc<dyn Dial>), Error> {
+        let dialer = self.opener.dialer().await?;
         let Some(core) = self.core.upgrade() else { return Err(Error::closed()) };
         let (connect_timeout, channel) = (core.settings.connect_timeout, core.channel.clone());
+        if let Some(wire) = core.inner().wires.get_mut(self.server) {
+            wire.generation = generation;
+        }
         drop(core);
-        let dialer = self.opener.dialer().await?;
-        let generation = CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1;
-        self.generation.store(generation, Ordering::Relaxed);
-        let listener = Listener { shared: Arc::downgrade(self), generation };
+        let listener = Listener { core: self.core.clone(), server: self.server, generation };
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(connect_timeout))
             .set_response_timeout(None)
@@ -255,10 +241,20 @@ impl Shared {
     }
 
     /// Returns when the connection is lost, or of no use.
-    async fn while_up(&self, here: &str) -> telemetry::ConnectionEnd {
+    async fn while_up(&self, generation: u64, here: &str) -> telemetry::ConnectionEnd {
         let broken = async {
-            while !self.is_broken.load(Ordering::Acquire) {
-                self.broken.notified().await;
+            loop {
+                let changed = self.signals.changed.notified();
+                let is_sound = |core: Arc<Core>| {
+                    let inner = core.inner();
+                    let wire = inner.wires.get(self.server);
+                    let up = wire.filter(|wire| wire.is_up(generation));
+                    up.and_then(|wire| wire.up.as_ref()).is_some_and(|up| !up.is_stale)
+                };
+                if !self.core.upgrade().is_some_and(is_sound) {
+                    return;
+                }
+                changed.await;
             }
         };
         tokio::select! {
@@ -308,25 +304,29 @@ fn may_not_subscribe(error: RedisError) -> Error {
 
 /// Hears what the server says without being asked.
 struct Listener {
-    /// Not more: the connection, which has this, is among what is shared.
-    shared: Weak<Shared>,
+    core: Weak<Core>,
+    server: usize,
     generation: u64,
 }
 
 impl AsyncPushSender for Listener {
     fn send(&self, push: PushInfo) -> Result<(), SendError> {
-        let Some(shared) = self.shared.upgrade() else { return Err(SendError) };
-        // What an earlier connection still had to say is asked for over the new one.
-        if shared.generation.load(Ordering::Relaxed) != self.generation {
-            return Ok(());
-        }
+        let Some(core) = self.core.upgrade() else { return Err(SendError) };
         if push.kind == PushKind::Disconnection {
-            shared.is_broken();
+            core.broken(self.server, self.generation);
         } else if let (PushKind::Message, [_, Value::BulkString(text)]) =
             (&push.kind, push.data.as_slice())
-            && let Some(core) = shared.core.upgrade()
         {
-            core.with(|machine, now| machine.message(text, now));
+            core.act(|inner, now| {
+                // What an earlier connection still had to say is asked for over the new one.
+                if inner
+                    .wires
+                    .get(self.server)
+                    .is_some_and(|wire| wire.generation == self.generation)
+                {
+                    inner.machine.message(text, now);
+                }
+            });
         }
         Ok(())
     }

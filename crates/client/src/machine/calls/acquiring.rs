@@ -8,7 +8,6 @@ use super::super::acquire::{Acquire, Answer, Copy, End, Heard, Step};
 use super::super::hold_state::{Asked, LeaseTerms};
 use super::super::patience::{LAST, Seen};
 use super::super::request::{Request, is_grant};
-use super::super::slot::Slot;
 use super::{
     AskCall, Call, Grant, Next, Outcome, Place, Replies, Sending, are_missing, no_answer, seen,
 };
@@ -21,6 +20,7 @@ use crate::base::replicas::{Acknowledged, Replicas};
 /// An acquire.
 pub(crate) struct AcquireCall {
     request: Request,
+    place: Place,
     state: Acquire,
     replicas: Option<Replicas>,
     max_hold: Option<Duration>,
@@ -41,13 +41,14 @@ impl AcquireCall {
         max_hold: Option<Duration>,
     ) -> Self {
         let (grant, announced, error, given_up) = (None, None, None, None);
-        Self { request, state, replicas, max_hold, grant, announced, error, given_up }
+        let place = Place::of(request.key());
+        Self { request, place, state, replicas, max_hold, grant, announced, error, given_up }
     }
 
     fn give_up(&mut self, now: Moment) {
         let lasts = Duration::from_millis(self.request.queue_ms) + self.request.lease;
         let release = vec![self.request.release()];
-        let ask = AskCall::new(self.place(), release, lasts.max(LAST), lasts, now);
+        let ask = AskCall::new(self.place, release, lasts.max(LAST), lasts, now);
         self.given_up = Some(Box::new(ask.releasing(self.request.key())));
     }
 
@@ -78,7 +79,7 @@ impl AcquireCall {
                 let ends_by = self.max_hold.map(|max_hold| begun.after(max_hold));
                 let terms = LeaseTerms { ends_by, ..self.request.terms };
                 let (reqid, hint) = (self.request.reqid, self.state.heard_end());
-                let grant = Grant { hold, reqid, terms, granted, hint };
+                let grant = Grant { hold, reqid, place: self.place, terms, granted, hint };
                 Next::Done(Outcome::Granted(Box::new(grant)))
             }
             Step::Over(end) => {
@@ -133,7 +134,7 @@ impl AcquireCall {
 
 impl Call for AcquireCall {
     fn place(&self) -> Place {
-        Place::Slot(Slot::for_key(self.request.key()))
+        self.place
     }
 
     fn start(&mut self, now: Moment) -> Next {
