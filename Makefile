@@ -40,12 +40,13 @@ dist: ## Build a release in target/dist: archive, .deb, .rpm, checksums (TARGET=
 
 # cargo-deny takes minutes to build, so `check` uses it only if it is installed, and only for checks without network
 # whose result does not change over time. `make deny` installs it and checks advisories, too.
-check: test-deps ## Check format, lints and documentation, and run all tests (CI: this, then test-clients)
+check: test-deps ## Check format, lints, documentation and instructions, and run all tests (CI: this, then test-clients)
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --workspace --all-targets --test measures --test reshard --features $(FEATURES) -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --workspace check bans licenses sources; \
 	else echo "cargo-deny is not installed: not checked (make deny)"; fi
+	@scripts/instructions
 	@$(MAKE) --no-print-directory test
 
 # Its packages come from PyPI and npm, so this is no part of `check`.
