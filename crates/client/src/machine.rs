@@ -1,5 +1,5 @@
 //! What a client decides: which requests go to which server when, and what replies, messages and time mean for its
-//! calls and holds. It has no I/O: the shell passes in what happens, and does what [`Effects`] say.
+//! calls and holds. It has no I/O: the shell passes in what happens, and does what the [`Action`]s and [`Effects`] say.
 
 pub(crate) mod acquire;
 pub(crate) mod calls;
@@ -56,11 +56,9 @@ enum Phase {
     Abandoned,
 }
 
-/// What the shell has to do.
+/// Whom the shell has to wake, without the lock.
 #[derive(Default)]
 pub(crate) struct Effects {
-    /// In this order.
-    pub(crate) actions: VecDeque<Action>,
     /// The slots of the cluster are to be learnt.
     pub(crate) learns: bool,
     /// [`Machine::wake_at`] is earlier than before.
@@ -91,7 +89,7 @@ pub(crate) enum Action {
 pub(crate) struct Blocked {
     pub(crate) server: usize,
     pub(crate) flight: Flight,
-    pub(crate) commands: Vec<Cmd>,
+    pub(crate) commands: Arc<[Cmd]>,
 }
 
 /// A call under way.
@@ -132,6 +130,8 @@ pub(crate) struct Machine {
     /// Releases under way, and what else delays the end of the client.
     cleanups: usize,
     has_failed: bool,
+    /// What the shell has to do, in this order.
+    pub(crate) actions: VecDeque<Action>,
     pub(crate) effects: Effects,
 }
 
@@ -154,6 +154,7 @@ impl Machine {
             moved: HashSet::new(),
             cleanups: 0,
             has_failed: false,
+            actions: VecDeque::new(),
             effects: Effects::default(),
         }
     }
@@ -251,7 +252,7 @@ impl Machine {
         let Some(running) = self.calls.get_mut(&id) else { return };
         if let Some(server) = running.blocks.take() {
             self.servers.unblock(server);
-            self.effects.actions.push_back(Action::Unblock(id, running.copy));
+            self.actions.push_back(Action::Unblock(id, running.copy));
         }
     }
 
@@ -371,14 +372,14 @@ impl Machine {
         }
         running.blocks = Some(server);
         running.call.written(now);
-        let (flight, commands) = Flight::of(entry, self.servers.is_cluster(), Some(within), now);
-        self.effects.actions.push_back(Action::Block(Blocked { server, flight, commands }));
+        let (flight, commands) = Flight::of(entry, Some(within), now);
+        self.actions.push_back(Action::Block(Blocked { server, flight, commands }));
         None
     }
 
     fn push(&mut self, entry: Entry) {
         match self.servers.push(entry) {
-            Some(server) => self.effects.actions.push_back(Action::Send(server)),
+            Some(server) => self.actions.push_back(Action::Send(server)),
             None => self.effects.learns = true,
         }
         // What waits for a server is mostly of calls that have ended, when that is gone for long.

@@ -197,7 +197,7 @@ impl Core {
     fn broken(&self, server: usize, generation: u64) {
         self.act(|inner, _| {
             if inner.wires.get(server).is_some_and(|wire| wire.is_up(generation)) {
-                inner.machine.effects.actions.push_back(Action::Break(server));
+                inner.machine.actions.push_back(Action::Break(server));
             }
         });
     }
@@ -256,7 +256,7 @@ impl Drop for Core {
 impl Inner {
     /// Does what the machine wants, and returns what is left to do, and to drop, without the lock.
     fn settle(&mut self, core: &Core, now: Moment) -> (Effects, Option<Arc<Core>>) {
-        while let Some(action) = self.machine.effects.actions.pop_front() {
+        while let Some(action) = self.machine.actions.pop_front() {
             match action {
                 Action::Send(server) => self.send(server, now),
                 Action::Open(server) => self.open(core, server),

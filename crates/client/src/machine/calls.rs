@@ -42,7 +42,7 @@ impl Place {
 
 /// What a call sends, all of it to one server and in this order.
 pub(crate) struct Sending {
-    pub(crate) commands: Vec<Cmd>,
+    pub(crate) commands: Arc<[Cmd]>,
     /// These replicas are to have it.
     pub(crate) confirm: Option<Replicas>,
     /// How long it may block a connection of its own. None: it shares one.

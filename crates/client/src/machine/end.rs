@@ -113,7 +113,7 @@ impl Machine {
         for id in calls {
             self.refuse(id, error, now);
         }
-        self.effects.actions.extend((0..self.servers.all.len()).map(Action::Close));
+        self.actions.extend((0..self.servers.all.len()).map(Action::Close));
     }
 
     /// Whether the client was closed, not abandoned, and whether all was released.

@@ -1,5 +1,7 @@
 //! What servers say, and whether they can be reached.
 
+use std::sync::Arc;
+
 use redis::{Cmd, Value};
 
 use super::calls::{Place, Replies};
@@ -14,7 +16,7 @@ use crate::telemetry;
 
 impl Machine {
     /// What is to be sent next over the shared connection to that server.
-    pub(crate) fn next(&mut self, server: usize, now: Moment) -> Option<(Flight, Vec<Cmd>)> {
+    pub(crate) fn next(&mut self, server: usize, now: Moment) -> Option<(Flight, Arc<[Cmd]>)> {
         let calls = &mut self.calls;
         let next = self.servers.next(server, now, |to| match to {
             To::Call(id, copy) => match calls.get_mut(id).filter(|running| running.copy == *copy) {
@@ -32,7 +34,9 @@ impl Machine {
             }
             To::Nobody => true,
         });
-        self.wake_by(self.overdue_at(server));
+        if next.is_some() {
+            self.wake_by(self.overdue_at(server));
+        }
         next
     }
 
@@ -46,7 +50,7 @@ impl Machine {
         if let Some(server) = self.servers.all.get_mut(server) {
             (server.is_up, server.error, server.progress) = (true, None, now);
         }
-        self.effects.actions.push_back(Action::Send(server));
+        self.actions.push_back(Action::Send(server));
         self.effects.changes = true;
         self.check_now(now);
     }
@@ -66,7 +70,7 @@ impl Machine {
         self.effects.changes = true;
         self.effects.learns |= self.servers.is_cluster();
         for flight in flights {
-            self.unanswered(flight.entry.to, flight.count, error, now);
+            self.unanswered(flight.entry.to, flight.entry.commands.len(), error, now);
         }
         if error.ends_opening() {
             for entry in self.servers.take_outbox(number) {
@@ -108,7 +112,8 @@ impl Machine {
         values: Result<Vec<Value>, Error>,
         now: Moment,
     ) -> bool {
-        let Flight { mut entry, count, sent, alone } = flight;
+        let Flight { mut entry, sent, alone } = flight;
+        let count = entry.commands.len();
         if alone.is_some() {
             if let To::Call(id, copy) = entry.to
                 && let Some(running) = self.calls.get_mut(&id).filter(|call| call.copy == copy)
@@ -119,7 +124,7 @@ impl Machine {
         } else if let Some(server) = self.servers.all.get_mut(number) {
             server.flying = server.flying.saturating_sub(1);
             (server.progress, server.overdue) = (now, None);
-            self.effects.actions.push_back(Action::Send(number));
+            self.actions.push_back(Action::Send(number));
         }
         let mut confirms = Vec::new();
         let values = values.and_then(|mut values| {
@@ -131,7 +136,7 @@ impl Machine {
             Ok(values) => values,
             Err(error) => {
                 if alone.is_none() {
-                    self.effects.actions.push_back(Action::Break(number));
+                    self.actions.push_back(Action::Break(number));
                 }
                 self.unanswered(entry.to, count, &error, now);
                 return false;
@@ -146,7 +151,7 @@ impl Machine {
             match alone {
                 None => {
                     self.servers.push_to(to, entry);
-                    self.effects.actions.push_back(Action::Send(to));
+                    self.actions.push_back(Action::Send(to));
                     return true;
                 }
                 // Without a connection, the reply says where its next copy goes.
@@ -200,7 +205,7 @@ impl Machine {
             return None;
         }
         let (to, is_new) = self.servers.at(&to, by);
-        self.effects.actions.extend(is_new.then_some(Action::Open(to)));
+        self.actions.extend(is_new.then_some(Action::Open(to)));
         if let (Place::Slot(slot), false) = (place, is_ask) {
             if self.servers.moved(slot, to) {
                 self.moved.insert(slot);
@@ -219,14 +224,14 @@ impl Machine {
             let [value] = own else { continue };
             let Some((to, true)) = redirect(value) else { continue };
             let (to, is_new) = self.servers.at(&to, by);
-            self.effects.actions.extend(is_new.then_some(Action::Open(to)));
-            let commands = hold.hold_ref.renewals(asked.lease, hold.terms().bind);
+            self.actions.extend(is_new.then_some(Action::Open(to)));
+            let commands = hold.hold_ref.renewals(asked.lease, hold.terms().bind).into();
             let renewing = Renewing { hold: hold.clone(), asked: *asked, commands: 1 };
             let (to_holds, place) = (To::Renewals(vec![renewing]), Place::Server(to));
             let confirm = Replicas::of(&self.settings);
             self.servers
                 .push_to(to, Entry { to: to_holds, place, commands, confirm, asking: true });
-            self.effects.actions.push_back(Action::Send(to));
+            self.actions.push_back(Action::Send(to));
         }
     }
 
@@ -236,7 +241,7 @@ impl Machine {
         for value in &values {
             match code(value) {
                 Some("READONLY") => {
-                    self.effects.actions.push_back(Action::ReadOnly(server));
+                    self.actions.push_back(Action::ReadOnly(server));
                     self.effects.learns |= is_cluster;
                 }
                 Some("CLUSTERDOWN" | "MASTERDOWN") => self.effects.learns |= is_cluster,
@@ -282,10 +287,10 @@ impl Machine {
         telemetry::slots_moved(by, moved.len());
         self.moved.extend(moved);
         self.wake_by(Moment::from_nanos(0));
-        self.effects.actions.extend(new.into_iter().map(Action::Open));
-        self.effects.actions.extend(gone.into_iter().map(Action::Close));
+        self.actions.extend(new.into_iter().map(Action::Open));
+        self.actions.extend(gone.into_iter().map(Action::Close));
         let dirty = self.servers.route_again();
-        self.effects.actions.extend(dirty.into_iter().map(Action::Send));
+        self.actions.extend(dirty.into_iter().map(Action::Send));
     }
 }
 

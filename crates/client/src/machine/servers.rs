@@ -39,7 +39,7 @@ pub(crate) struct Renewing {
 pub(crate) struct Entry {
     pub(crate) to: To,
     pub(crate) place: Place,
-    pub(crate) commands: Vec<Cmd>,
+    pub(crate) commands: Arc<[Cmd]>,
     pub(crate) confirm: Option<Replicas>,
     /// Behind ASKING: for a slot that is on its way to this server.
     pub(crate) asking: bool,
@@ -47,33 +47,22 @@ pub(crate) struct Entry {
 
 /// What is on its way.
 pub(crate) struct Flight {
-    /// Its commands are kept in a cluster, where they may have to be sent elsewhere.
     pub(crate) entry: Entry,
-    /// How many replies are its own. Those behind are about replicas.
-    pub(crate) count: usize,
     pub(crate) sent: Moment,
     /// Over a connection of its own: how long the replies may take.
     pub(crate) alone: Option<Duration>,
 }
 
 impl Flight {
-    /// The commands of an entry that leaves now.
-    pub(crate) fn of(
-        mut entry: Entry,
-        keeps: bool,
-        alone: Option<Duration>,
-        now: Moment,
-    ) -> (Self, Vec<Cmd>) {
-        let count = entry.commands.len();
-        let mut commands = std::mem::take(&mut entry.commands);
-        if keeps {
-            entry.commands.clone_from(&commands);
+    /// What leaves now for that entry. Replies behind its own are about replicas.
+    pub(crate) fn of(entry: Entry, alone: Option<Duration>, now: Moment) -> (Self, Arc<[Cmd]>) {
+        let mut commands = entry.commands.clone();
+        if entry.asking || entry.confirm.is_some() {
+            let asking = entry.asking.then(|| redis::cmd("ASKING")).into_iter();
+            let confirm = entry.confirm.iter().flat_map(|replicas| replicas.requests());
+            commands = asking.chain(commands.iter().cloned()).chain(confirm).collect();
         }
-        commands.extend(entry.confirm.iter().flat_map(|replicas| replicas.requests()));
-        if entry.asking {
-            commands.insert(0, redis::cmd("ASKING"));
-        }
-        (Self { entry, count, sent: now, alone }, commands)
+        (Self { entry, sent: now, alone }, commands)
     }
 }
 
@@ -286,8 +275,7 @@ impl Servers {
         server: usize,
         now: Moment,
         mut written: impl FnMut(&mut To) -> bool,
-    ) -> Option<(Flight, Vec<Cmd>)> {
-        let keeps = self.is_cluster();
+    ) -> Option<(Flight, Arc<[Cmd]>)> {
         let server = self.all.get_mut(server).filter(|server| server.is_up)?;
         while server.flying < FLYING
             && let Some(mut entry) = server.outbox.pop_front()
@@ -297,7 +285,7 @@ impl Servers {
                     server.progress = now;
                 }
                 server.flying += 1;
-                return Some(Flight::of(entry, keeps, None, now));
+                return Some(Flight::of(entry, None, now));
             }
         }
         None

@@ -1,6 +1,7 @@
 //! What is due.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use super::acquire::Heard;
 use super::calls::{Next, Place};
@@ -94,12 +95,12 @@ impl Machine {
             server.progress = now;
             if waits {
                 let (to, place) = (To::Nobody, Place::Server(number));
-                let commands = vec![redis::cmd("PING")];
+                let commands = Arc::from([redis::cmd("PING")]);
                 self.push(Entry { to, place, commands, confirm: None, asking: false });
             }
         } else if server.overdue == Some(server.progress) {
             server.overdue = None;
-            self.effects.actions.push_back(Action::Break(number));
+            self.actions.push_back(Action::Break(number));
         } else {
             server.overdue = Some(server.progress);
         }

@@ -30,7 +30,7 @@ impl Core {
         within: Duration,
     ) -> Result<Value, Error> {
         let place = Place::of(key);
-        let replies = self.ask_at(place, vec![request], within)?.replies().await?;
+        let replies = self.ask_at(place, request, within)?.replies().await?;
         first(replies).map_err(|error| error.of_key(key))
     }
 
@@ -74,13 +74,8 @@ impl Core {
             return Err(error);
         }
         let within = self.settings.retry_for;
-        let call = AskCall::new(
-            Place::Server(server),
-            vec![request],
-            Duration::ZERO,
-            within,
-            Moment::now(),
-        );
+        let call =
+            AskCall::new(Place::Server(server), [request], Duration::ZERO, within, Moment::now());
         first(self.begin(call, false)?.replies().await?)
     }
 
@@ -91,11 +86,11 @@ impl Core {
         request: Cmd,
         within: Duration,
     ) -> Result<Value, Error> {
-        first(self.ask_at(Place::Server(server), vec![request], within)?.replies().await?)
+        first(self.ask_at(Place::Server(server), request, within)?.replies().await?)
     }
 
-    fn ask_at(&self, place: Place, requests: Vec<Cmd>, within: Duration) -> Result<Pending, Error> {
-        self.begin(AskCall::new(place, requests, within, within, Moment::now()), false)
+    fn ask_at(&self, place: Place, request: Cmd, within: Duration) -> Result<Pending, Error> {
+        self.begin(AskCall::new(place, [request], within, within, Moment::now()), false)
     }
 
     /// Repeats a request that waits until its reply is not Null, or the deadline is over: then it is Null. `takes`: it

@@ -93,7 +93,7 @@ impl Core {
             let server = node.unwrap_or_else(|name| {
                 self.with(|machine, _| {
                     let (number, is_new) = machine.servers.named(&name);
-                    machine.effects.actions.extend(is_new.then_some(Action::Open(number)));
+                    machine.actions.extend(is_new.then_some(Action::Open(number)));
                     number
                 })
             });

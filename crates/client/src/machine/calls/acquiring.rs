@@ -1,5 +1,6 @@
 //! The call of an acquire.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
@@ -47,7 +48,7 @@ impl AcquireCall {
 
     fn give_up(&mut self, now: Moment) {
         let lasts = Duration::from_millis(self.request.queue_ms) + self.request.lease;
-        let release = vec![self.request.release()];
+        let release = [self.request.release()];
         let ask = AskCall::new(self.place, release, lasts.max(LAST), lasts, now);
         self.given_up = Some(Box::new(ask.releasing(self.request.key())));
     }
@@ -64,12 +65,13 @@ impl AcquireCall {
             Step::Rest => Next::Rest,
             Step::Send(copy) => {
                 let block = if let Copy::Block(time) = copy { Some(time) } else { None };
-                let commands = vec![self.request.copy(copy)];
+                let commands = Arc::from([self.request.copy(copy)]);
                 Next::Send(Sending { commands, confirm: None, block })
             }
             Step::Renew => {
                 let Some((hold, _)) = &self.grant else { return Next::Rest };
-                let commands = hold.renewals(self.request.terms.lease, self.request.terms.bind);
+                let commands =
+                    hold.renewals(self.request.terms.lease, self.request.terms.bind).into();
                 // It may take long: others do not wait for that.
                 let block = self.replicas.map(|replicas| replicas.timeout);
                 Next::Send(Sending { commands, confirm: self.replicas, block })

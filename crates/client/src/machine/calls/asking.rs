@@ -1,5 +1,6 @@
 //! Requests that may be repeated.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
@@ -14,7 +15,7 @@ use crate::base::replicas::{Acknowledged, Replicas};
 /// Commands that may be repeated, each until it is answered.
 pub(crate) struct AskCall {
     place: Place,
-    commands: Vec<Cmd>,
+    commands: Arc<[Cmd]>,
     replies: Vec<Option<Result<Value, Error>>>,
     confirm: Option<Replicas>,
     end: Moment,
@@ -37,11 +38,12 @@ impl AskCall {
     /// Until no server has answered for `limit`, and at most `within`. A `limit` of zero: it is sent once.
     pub(crate) fn new(
         place: Place,
-        commands: Vec<Cmd>,
+        commands: impl Into<Arc<[Cmd]>>,
         limit: Duration,
         within: Duration,
         now: Moment,
     ) -> Self {
+        let commands = commands.into();
         Self {
             place,
             replies: commands.iter().map(|_| None).collect(),
@@ -71,8 +73,11 @@ impl AskCall {
     fn send(&mut self, now: Moment) -> Next {
         self.wake_at = self.end.max(now.after(LAST));
         self.is_asking = true;
-        let open = self.commands.iter().zip(&self.replies).filter(|(_, reply)| reply.is_none());
-        let commands = open.map(|(command, _)| command.clone()).collect();
+        let mut commands = self.commands.clone();
+        if self.replies.iter().any(Option::is_some) {
+            let open = commands.iter().zip(&self.replies).filter(|(_, reply)| reply.is_none());
+            commands = open.map(|(command, _)| command.clone()).collect();
+        }
         Next::Send(Sending { commands, confirm: self.confirm, block: None })
     }
 

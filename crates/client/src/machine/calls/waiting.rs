@@ -1,5 +1,6 @@
 //! Requests that wait with BLOCK.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
@@ -69,7 +70,11 @@ impl WaitCall {
         self.wake_at = now.after((block + self.patience.left(now)).min(left + LAST));
         self.is_asking = true;
         let ms = self.block.map(|block| millis(block).max(1));
-        Next::Send(Sending { commands: vec![(self.command)(ms)], confirm: None, block: self.block })
+        Next::Send(Sending {
+            commands: Arc::from([(self.command)(ms)]),
+            confirm: None,
+            block: self.block,
+        })
     }
 
     fn done(&self, reply: Result<Value, Error>) -> Next {
