@@ -42,8 +42,8 @@ pub(super) struct Wire {
     supervisor: AbortHandle,
     /// Sentinels name the server, and may name another one later.
     is_named: bool,
-    /// The number of the shared connection that is up, or being opened. 0: none may be.
-    generation: u64,
+    /// The number of the shared connection that is up, or being opened. None: there will be none.
+    generation: Option<u64>,
     pub(super) up: Option<Up>,
     /// What is on its way. Replies come in this order.
     pub(super) flying: VecDeque<(Flight, Flying)>,
@@ -93,7 +93,7 @@ impl Wire {
         Self {
             supervisor: core.runtime.spawn(supervisor.supervise()).abort_handle(),
             is_named,
-            generation: 0,
+            generation: Some(0),
             up: None,
             flying: VecDeque::new(),
             reader: Arc::new(Reader(weak, server)).into(),
@@ -104,7 +104,7 @@ impl Wire {
     /// For good. Returns what was on its way.
     pub(super) fn close(&mut self) -> Vec<Flight> {
         self.supervisor.abort();
-        self.generation = 0;
+        self.generation = None;
         self.lose()
     }
 
@@ -135,12 +135,12 @@ impl Wire {
 
     /// Whether that connection is up.
     pub(super) fn is_up(&self, generation: u64) -> bool {
-        self.generation == generation && self.up.is_some()
+        self.generation == Some(generation) && self.up.is_some()
     }
 
     /// The number of the connection that is up, and how to connect to the same server once more.
     pub(super) fn dialer(&self) -> Option<(u64, Arc<dyn Dial>)> {
-        Some((self.generation, self.up.as_ref()?.dialer.clone()))
+        Some((self.generation?, self.up.as_ref()?.dialer.clone()))
     }
 }
 
@@ -167,11 +167,10 @@ impl Supervisor {
                     (was_up, was_down) = (true, false);
                     let (here, opened) = (dialer.address(), Instant::now());
                     let up = Up { shared, dialer, opened, is_stale: false };
-                    if !self.connected(generation, up) {
-                        return;
+                    if self.connected(generation, up) {
+                        let end = self.while_up(generation, &here).await;
+                        telemetry::disconnected(&self.name, end);
                     }
-                    let end = self.while_up(generation, &here).await;
-                    telemetry::disconnected(&self.name, end);
                     if let Some(core) = self.core.upgrade() {
                         core.broken(self.server, generation);
                     }
@@ -197,12 +196,12 @@ impl Supervisor {
         }
     }
 
-    /// From now on requests go over this connection. False: the client is gone, or this server is.
+    /// From now on requests go over this connection. False: the client is gone, or this is not the one it wants.
     fn connected(&self, generation: u64, up: Up) -> bool {
         let Some(core) = self.core.upgrade() else { return false };
         core.act(|inner, now| {
             let wire = inner.wires.get_mut(self.server);
-            let Some(wire) = wire.filter(|wire| wire.generation == generation) else {
+            let Some(wire) = wire.filter(|wire| wire.generation == Some(generation)) else {
                 return false;
             };
             wire.up = Some(up);
@@ -215,8 +214,11 @@ impl Supervisor {
         let dialer = self.opener.dialer().await?;
         let Some(core) = self.core.upgrade() else { return Err(Error::closed()) };
         let (connect_timeout, channel) = (core.settings.connect_timeout, core.channel.clone());
-        if let Some(wire) = core.inner().wires.get_mut(self.server) {
-            wire.generation = generation;
+        {
+            let mut inner = core.inner();
+            let wire = inner.wires.get_mut(self.server);
+            let wanted = wire.and_then(|wire| wire.generation.as_mut());
+            *wanted.ok_or_else(Error::closed)? = generation;
         }
         drop(core);
         let listener = Listener { core: self.core.clone(), server: self.server, generation };
@@ -322,7 +324,7 @@ impl AsyncPushSender for Listener {
                 if inner
                     .wires
                     .get(self.server)
-                    .is_some_and(|wire| wire.generation == self.generation)
+                    .is_some_and(|wire| wire.generation == Some(self.generation))
                 {
                     inner.machine.message(text, now);
                 }
