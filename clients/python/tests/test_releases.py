@@ -79,6 +79,18 @@ def test_a_release_goes_on_until_it_is_answered_or_the_time_of_the_request_is_ov
         assert not registry.is_ending()
 
 
+def test_a_release_that_failed_wakes_what_sends_it_again(clock):
+    """It slept until the attempt could have been without a reply: seconds longer."""
+    woken = []
+    registry = Registry(lambda: woken.append(clock.now))
+    registry.give_up(request())
+    registry.due(str)[0][0].end(LOST)
+    assert len(woken) == 2 and registry.due(str)[1] <= clock.now + 0.02
+    clock.now += 0.03
+    registry.due(str)[0][0].end([0])
+    assert len(woken) == 2 and not registry.is_ending()
+
+
 OUTCOMES = [
     (0, None), (3, None), (None, ReleaseUnknown),
     (ServerError("LOST", "expired"), None), (ServerError("LOST", "expired text"), None),

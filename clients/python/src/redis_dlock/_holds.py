@@ -223,9 +223,9 @@ class Ending:
 class ReleaseBatch:
     """Releases of several requests, in one batch."""
 
-    def __init__(self, endings: dict[str, Ending], due: list[tuple[str, Ending]], limit: float) -> None:
-        self._endings, self._due = endings, due
-        self.batch = Batch([ending.command for _, ending in due], due[0][1].key, limit)
+    def __init__(self, registry: Registry, due: list[tuple[str, Ending]]) -> None:
+        self._endings, self._due, self._wake = registry._endings, due, registry._wake
+        self.batch = Batch([ending.command for _, ending in due], due[0][1].key, registry.limit)
 
     def end(self, outcome: Union[list[Any], Exception]) -> None:
         """Applies the replies; or there are none."""
@@ -241,6 +241,8 @@ class ReleaseBatch:
             self._endings.pop(reqid, None)
             if ending.state is not None:
                 ending.state.ended(reply)
+        if any(reqid in self._endings for reqid, _ in self._due):
+            self._wake()  # the next attempt is sooner than after no reply at all
 
 
 class Registry:
@@ -329,7 +331,7 @@ class Registry:
                 ends.setdefault(node(ending.key), []).append((reqid, ending))
             again = min(again, ending.at)
         rounds: list[Any] = [RenewalBatch(some, some[0].replicas, self.limit) for some in _thousands(due)]
-        return rounds + [ReleaseBatch(self._endings, some, self.limit) for some in _thousands(ends)], again
+        return rounds + [ReleaseBatch(self, some) for some in _thousands(ends)], again
 
     def close(self, scope: Any) -> None:
         """Loses the holds of one ``DLock``, and releases them in the background."""
