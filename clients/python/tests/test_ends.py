@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ import redis
 import redis.asyncio
 from servers import until
 
-from redis_dlock import AsyncDLock, Closed, DLock, DLockError, NotAcquired
+from redis_dlock import AsyncDLock, Closed, DLock, DLockError, NotAcquired, ReleaseUnknown
 
 
 def own_threads():
@@ -68,6 +69,45 @@ async def test_nothing_is_left_after_close(make, server, key):
     await api.until(lambda: server.connections() <= before and own_threads() == threads)
     tasks = [task for task in asyncio.all_tasks() if "redis_dlock" in str(task.get_coro())]
     assert not tasks and not server.client.keys(f"{key}*")
+
+
+async def test_close_sends_releases_that_wait_for_their_next_attempt(make, proxy, server, key):
+    """Nothing sends them later."""
+    api = make(proxy.port, retry_for=1.0)
+    hold = await api.acquire(key)
+    proxy.hold_back = b"RELEASE"
+    with pytest.raises(ReleaseUnknown):
+        await api.release(hold)
+    before = proxy.cuts
+    await api.until(lambda: proxy.cuts > before + 6)  # now the attempts are half a second apart
+    proxy.hold_back = b""
+    await api.do(api.locks.close)
+    assert not server.client.exists(key)
+
+
+def test_a_call_that_ends_after_close_releases_by_itself(proxy, server, key):
+    """close() does not wait for the thread that it interrupts, nor long for one that a busy machine does not run."""
+    locks = DLock(redis.Redis(port=proxy.port))
+    locks.lock(key).acquire().release()
+    proxy.delay = 5.0  # the grant is on its way when close() begins, and is never read
+
+    def close(number, frame):
+        proxy.delay = 0.0
+        locks.close()
+        assert server.client.exists(key)
+
+    def interrupt():
+        until(lambda: server.client.exists(key))
+        os.kill(os.getpid(), signal.SIGALRM)
+
+    before = signal.signal(signal.SIGALRM, close)
+    threading.Thread(target=interrupt).start()
+    try:
+        with pytest.raises(Closed):
+            locks.lock(key, timeout=0).acquire()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    until(lambda: not server.client.exists(key), 2)
 
 
 async def test_close_leaves_the_locks_of_another_dlock(make, server, key):

@@ -18,7 +18,6 @@ from servers import until
 
 from redis_dlock import AsyncDLock, DLock, NotAcquired, Unavailable
 from redis_dlock._requests import Target, read_replies
-from redis_dlock._sync import Run
 from redis_dlock.errors import Disconnected, DLockError, ServerError
 
 
@@ -67,7 +66,7 @@ def test_no_interruption_leaves_a_reply_for_another_request(server, key, what):
         elif what == "renew":
             hold = locks.lock(name, timeout=0).acquire()
             rounds, _ = (hold._state.ask(), locks._engine.registry.due(str))[1]
-            interrupted(lambda: [locks._engine._send(one, Run()) for one in rounds], number)
+            interrupted(lambda: [locks._engine._send(one) for one in rounds], number)
         elif what == "release":
             hold = locks.lock(name, timeout=0).acquire()
             interrupted(hold.release, number)

@@ -185,10 +185,9 @@ class AsyncEngine(Engine):
             self._timer = self.loop.call_later(min(wait, 1e6), self._renew_holds)
 
     async def flush(self, until: float) -> None:
-        """Tries each release that is left once, until then."""
-        rounds, _ = self.registry.due(self.io.node)
+        """Sends each release that has no reply yet once more, until then."""
         waiting = []
-        for one in rounds:
+        for one in self.registry.due(self.io.node, math.inf)[0]:
             future = self.loop.create_future()
 
             def end(found: Any, one: Any = one, future: Any = future) -> None:

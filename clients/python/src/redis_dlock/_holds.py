@@ -11,6 +11,7 @@ import sys
 import traceback
 import warnings
 import weakref
+from contextlib import suppress
 from typing import Any, Callable, Optional, TypeVar, Union
 
 from ._clock import now
@@ -279,25 +280,24 @@ class Registry:
 
     def sleep(self, seconds: float) -> None:
         """Until a claim is dropped, or something else is to be done."""
-        try:
+        with suppress(queue_.Empty):
             self.dropped.put(self.dropped.get(timeout=max(0.0, seconds)))
-        except queue_.Empty:
-            pass
 
     def _give_up_dropped(self) -> None:
-        while not self.dropped.empty():
-            ref = self.dropped.get()
-            if ref is None or self.open.get(ref.request.reqid) is not ref:
-                continue
-            state = self._holds.get(ref.request.reqid)
-            if state is None or state.reason() is not None:
-                self.give_up(ref.request)
-                continue
-            state.release_begins()
-            self.give_up(ref.request, state, ref.request.release(state.grants))
-            text = f"a hold of {', '.join(map(repr, state.keys))} was dropped without a release: it is released now"
-            log.warning("%s%s", text, ref.where and f"; it was acquired here:\n{ref.where}")
-            warnings.warn(text, ResourceWarning, stacklevel=2)
+        with suppress(queue_.Empty):  # other threads take from it, too
+            while True:
+                ref = self.dropped.get_nowait()
+                if ref is None or self.open.get(ref.request.reqid) is not ref:
+                    continue
+                state = self._holds.get(ref.request.reqid)
+                if state is None or state.reason() is not None:
+                    self.give_up(ref.request)
+                    continue
+                state.release_begins()
+                self.give_up(ref.request, state, ref.request.release(state.grants))
+                text = f"a hold of {', '.join(map(repr, state.keys))} was dropped without a release: it is released now"
+                log.warning("%s%s", text, ref.where and f"; it was acquired here:\n{ref.where}")
+                warnings.warn(text, ResourceWarning, stacklevel=2)
 
     def give_up(self, request: Request, state: Optional[HoldState] = None, command: Optional[Command] = None) -> None:
         """Releases what the request has, in the background."""
@@ -309,10 +309,10 @@ class Registry:
     def is_ending(self, request: Optional[Request] = None) -> bool:
         return bool(self._endings) if request is None else request.reqid in self._endings
 
-    def due(self, node: Callable[[str], str]) -> tuple[list[Any], float]:
+    def due(self, node: Callable[[str], str], until: Optional[float] = None) -> tuple[list[Any], float]:
         """What is to be sent now or soon, in rounds of at most 1,000 for one node; and when to look again.
 
-        Drops holds that are lost.
+        Drops holds that are lost. ``until``: with the releases that are due until then, not until now.
         """
         self._give_up_dropped()
         at, due, ends = now(), dict[Any, list[HoldState]](), dict[Any, list[tuple[str, Ending]]]()
@@ -326,7 +326,7 @@ class Registry:
                 due.setdefault((node(hold.keys[0]), hold.replicas), []).append(hold)
             again = min(again, hold.renew_at, hold.hinted_at, hold.until)
         for reqid, ending in list(self._endings.items()):
-            if ending.at <= at:
+            if ending.at <= (at if until is None else until):
                 ending.at = at + self.limit + 1  # if no reply comes, the next attempt follows
                 ends.setdefault(node(ending.key), []).append((reqid, ending))
             again = min(again, ending.at)

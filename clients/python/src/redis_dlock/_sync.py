@@ -210,9 +210,8 @@ class _Server:
         try:
             self._waiting.popleft().wake()
         except IndexError:
-            pass
-        if self._engine.is_over:
-            self.clear()
+            if self._engine.is_over:
+                self.clear()
 
     def _close(self, connection: Any) -> None:
         self._all.discard(connection)
@@ -302,11 +301,12 @@ class SyncEngine(Engine):
     def _begin(self) -> None:
         self._start_lock = threading.Lock()
         self._running: set[str] = set()
-        self._background = Run()
         super()._begin()
 
     def notify(self) -> None:
         self.registry.dropped.put(None)
+        if self.is_over:  # a call ends after close(), and no other thread sends its release
+            in_thread(lambda: self.flush(now() + self.registry.limit, 0.0))
 
     def resubscribe(self) -> None:
         self.generation = 0
@@ -344,22 +344,21 @@ class SyncEngine(Engine):
 
     def close(self, until: float) -> None:
         """After its last user: sends the releases that are left, and ends the threads and the connections."""
-        self.flush(until)
         self.is_closed = self.is_over = True
-        self.notify()
-        self._background.end(Disconnected("closed"))
+        self.flush(until)
         self.resubscribe()
         self.io.clear()
         patience = now() + 0.5
         while self._running and now() < min(patience, until):
             time.sleep(0.001)
 
-    def flush(self, until: float) -> None:
-        """Tries each release that is left once, until then."""
-        rounds, _ = self.registry.due(self.io.node)
+    def flush(self, until: float, due: float = math.inf) -> None:
+        """Sends each release that has no reply yet once more, until then. ``due``: 0 for those that were never sent."""
+        rounds, _ = self.registry.due(self.io.node, due)
+        self.registry.dropped.put(None)  # due() may have taken what wakes the thread that renews
         for one in rounds:
             one.batch.until = until
-            self._send(one, Run())
+            self._send(one)
 
     # Threads.
 
@@ -372,13 +371,13 @@ class SyncEngine(Engine):
                 self.registry.sleep(self._wakes_at - now())
             for one in rounds:
                 if self.is_cluster:  # a node that does not answer must not stop the others
-                    in_thread(lambda one=one: self._send(one, Run()))  # type: ignore[misc]
+                    in_thread(lambda one=one: self._send(one))  # type: ignore[misc]
                 else:
-                    self._send(one, self._background)
+                    self._send(one)
 
-    def _send(self, one: Any, run: Run) -> None:
+    def _send(self, one: Any) -> None:
         try:
-            one.end(self.io.run(one.batch, run, True))
+            one.end(self.io.run(one.batch, Run(), True))
         except Disconnected as error:
             one.end(error)
         except Exception as error:  # the next attempt follows: nothing ends the thread
