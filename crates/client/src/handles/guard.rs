@@ -12,7 +12,7 @@ use crate::base::error::Error;
 use crate::base::hold_ref::HoldRef;
 use crate::base::lost::Lost;
 use crate::base::settings::lease_ms;
-use crate::handles::with::{Holding, guard_with};
+use crate::handles::with::{Holding, under};
 use crate::hold::{Hold, Owning};
 
 /// What every guard can do with its field `held`.
@@ -60,9 +60,33 @@ macro_rules! guard {
                 lease_ms(lease)?;
                 self.held.as_hold().renew(lease).await
             }
-        }
 
-        guard_with!($guard, $hold);
+            /// A view of the hold, for other tasks. It keeps no hold alive.
+            pub fn hold(&self) -> $hold {
+                self.held.clone()
+            }
+
+            /// Runs the work under the hold, and releases it. When the hold is lost, the work is cancelled: its future
+            /// is dropped.
+            ///
+            /// # Errors
+            ///
+            /// That of the work, as it is. [`Lost`](crate::ErrorKind::Lost), which says why and whether the work had
+            /// finished, whatever that returned. [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown) after work that
+            /// succeeded: whether the hold lasted until then is not known.
+            ///
+            /// # Cancel safety
+            ///
+            /// Dropping this future drops the work and releases the hold in the background.
+            pub async fn with<T, E, F>(self, work: impl FnOnce($hold) -> F) -> Result<T, E>
+            where
+                F: Future<Output = Result<T, E>>,
+                E: From<Error>,
+            {
+                let hold = self.hold();
+                under(&self, || work(hold)).await
+            }
+        }
 
         impl Deref for $guard {
             type Target = $hold;

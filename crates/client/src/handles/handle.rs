@@ -131,6 +131,37 @@ macro_rules! handle {
                 self.acquire_with($crate::base::deadline::Deadline::after(time)).await
             }
 
+            /// Acquires as [`acquire`](Self::acquire), runs the work under the hold, and releases it. When the hold is
+            /// lost, the work is cancelled: its future is dropped.
+            ///
+            /// The error type of the work is made from [`Error`](crate::Error) by `From`. An inline block that ends in
+            /// `Ok` has to name it: `Ok::<_, Failure>(value)`. To spawn this, it has to be `Send`, as
+            /// `Box<dyn std::error::Error + Send + Sync>` is.
+            ///
+            /// # Errors
+            ///
+            /// As [`acquire`](Self::acquire), and that of the work, as it is. [`Lost`](crate::ErrorKind::Lost), which
+            /// says why and whether the work had finished, whatever that returned.
+            /// [`ReleaseUnknown`](crate::ErrorKind::ReleaseUnknown) after work that succeeded: whether the hold lasted
+            /// until then is not known.
+            ///
+            /// # Cancel safety
+            ///
+            /// Dropping this future leaves the queue, or drops the work and releases the hold in the background. It
+            /// does not borrow the handle, so it can be spawned if the work can.
+            pub fn with<T, E, F, W>(
+                &self,
+                work: W,
+            ) -> impl Future<Output = Result<T, E>> + use<T, E, F, W>
+            where
+                F: Future<Output = Result<T, E>>,
+                E: From<$crate::base::error::Error>,
+                W: FnOnce($hold) -> F,
+            {
+                let handle = self.clone();
+                async move { handle.acquire().await?.with(work).await }
+            }
+
             async fn acquire_with(
                 &self,
                 deadline: $crate::base::deadline::Deadline,
@@ -138,8 +169,6 @@ macro_rules! handle {
                 $crate::acquire::acquire(&self.handle, deadline).await
             }
         }
-
-        $crate::handles::with::handle_with!($name, $hold);
 
         impl std::fmt::Debug for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
