@@ -51,11 +51,12 @@ impl Handle {
 
     /// What `Debug` shows of the handle of that name.
     pub(crate) fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let keys = self.keys.all();
-        let shown: Vec<_> = keys.iter().take(8).map(|key| quote(key)).collect();
+        let keys = self.keys.iter();
+        let of = keys.len();
+        let shown: Vec<_> = keys.take(8).map(quote).collect();
         f.debug_struct(name)
             .field("keys", &shown)
-            .field("of", &keys.len())
+            .field("of", &of)
             .field("target", &self.target)
             .field("options", &self.options)
             .finish_non_exhaustive()

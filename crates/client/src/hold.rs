@@ -43,7 +43,7 @@ impl Hold {
 
     /// The owner of the hold.
     pub fn owner(&self) -> &[u8] {
-        self.tracked.hold_ref.owner()
+        &self.tracked.hold_ref.owner
     }
 
     /// The fencing token, 1 to 2^53 - 1: larger than that of every earlier holder. Send it with each write, and let the

@@ -53,60 +53,36 @@ impl Target {
 }
 
 /// The keys of an acquire.
-#[derive(Clone)]
-pub(crate) enum Keys {
-    One(Arc<[u8]>),
-    Several(Arc<[Vec<u8>]>),
-}
+#[derive(Debug, Clone)]
+pub(crate) struct Keys(Arc<[Arc<[u8]>]>);
 
 impl Keys {
-    pub(crate) fn one(key: &[u8]) -> Self {
-        Self::One(key.into())
-    }
-
-    pub(crate) fn several<K: AsRef<[u8]>>(keys: impl IntoIterator<Item = K>) -> Self {
-        Self::Several(keys.into_iter().map(|key| key.as_ref().to_vec()).collect())
+    pub(crate) fn of<K: AsRef<[u8]>>(keys: impl IntoIterator<Item = K>) -> Self {
+        Self(keys.into_iter().map(|key| key.as_ref().into()).collect())
     }
 
     /// The key that tells the server.
     pub(crate) fn first(&self) -> &[u8] {
-        match self {
-            Self::One(key) => key,
-            Self::Several(keys) => keys.first().map_or(&[], Vec::as_slice),
-        }
+        self.0.first().map_or(&[], |key| key)
     }
 
-    /// All keys but the first.
-    pub(crate) fn others(&self) -> impl Iterator<Item = &[u8]> {
-        let several = match self {
-            Self::One(_) => &[],
-            Self::Several(keys) => &keys[..],
-        };
-        several.iter().skip(1).map(Vec::as_slice)
-    }
-
-    pub(crate) fn all(&self) -> Vec<&[u8]> {
-        match self {
-            Self::One(key) => vec![key],
-            Self::Several(keys) => keys.iter().map(Vec::as_slice).collect(),
-        }
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.0.iter().map(|key| &**key)
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if let Self::Several(keys) = self {
-            let most = usize::try_from(KEYS_MAX).unwrap_or(usize::MAX);
-            if keys.is_empty() || keys.len() > most {
-                return Err(Error::invalid(format!("1 to {most} keys can be locked together")));
-            }
-            let mut seen = HashSet::with_capacity(keys.len());
-            if let Some(twice) = keys.iter().find(|key| !key.is_empty() && !seen.insert(&key[..])) {
-                return Err(Error::invalid(format!("key {} given twice", quote(twice))));
-            }
+        let most = usize::try_from(KEYS_MAX).unwrap_or(usize::MAX);
+        if !(1..=most).contains(&self.0.len()) {
+            return Err(Error::invalid(format!("1 to {most} keys can be locked together")));
         }
-        if self.first().is_empty() || self.others().any(<[u8]>::is_empty) {
+        if self.iter().any(<[u8]>::is_empty) {
             return Err(Error::invalid("key must not be empty"));
         }
-        Ok(())
+        let mut seen = HashSet::new();
+        match self.iter().find(|key| self.0.len() > 1 && !seen.insert(*key)) {
+            Some(twice) => Err(Error::invalid(format!("key {} given twice", quote(twice)))),
+            None => Ok(()),
+        }
     }
 }
 

@@ -42,7 +42,7 @@ impl Client {
 
     /// The lock of key `key`: one holder, re-entrant for a named [`owner`](Lock::owner).
     pub fn lock(&self, key: impl AsRef<[u8]>) -> Lock {
-        Lock::new(&self.core, Target::Lock(Family::Lock), Keys::one(key.as_ref()))
+        Lock::new(&self.core, Target::Lock(Family::Lock), Keys::of([key]))
     }
 
     /// A lock whose queue is part of the key: places in the queue outlive restarts and failovers of the server, and
@@ -54,7 +54,7 @@ impl Client {
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub fn fair_lock(&self, key: impl AsRef<[u8]>) -> Lock {
-        Lock::new(&self.core, Target::Lock(Family::Fair), Keys::one(key.as_ref()))
+        Lock::new(&self.core, Target::Lock(Family::Fair), Keys::of([key]))
     }
 
     /// The read-write lock of that name.
@@ -69,11 +69,7 @@ impl Client {
 
     /// The semaphore of that name.
     pub fn semaphore(&self, key: impl AsRef<[u8]>) -> Semaphore {
-        Semaphore::new(
-            &self.core,
-            Target::Permit { count: 1, limit: None },
-            Keys::one(key.as_ref()),
-        )
+        Semaphore::new(&self.core, Target::Permit { count: 1, limit: None }, Keys::of([key]))
     }
 
     /// The count-down latch of that name.
@@ -83,12 +79,12 @@ impl Client {
 
     /// Several locks, acquired together: 1 to 262,144 different keys.
     pub fn multi_lock<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> MultiLock {
-        MultiLock::new(&self.core, Target::All, Keys::several(keys))
+        MultiLock::new(&self.core, Target::All, Keys::of(keys))
     }
 
     /// Several locks, any one of which will do: 1 to 262,144 different keys.
     pub fn any_lock<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> AnyLock {
-        AnyLock::new(&self.core, Target::Any, Keys::several(keys))
+        AnyLock::new(&self.core, Target::Any, Keys::of(keys))
     }
 
     /// A lock in `stripes` parts, each with its own holder: the keys are `{key}:0`, `{key}:1`, … with
@@ -97,7 +93,7 @@ impl Client {
         let key = key.as_ref();
         let stripe = |n: u32| [b"{", key, b"}:", n.to_string().as_bytes()].concat();
         let stripes = (0..stripes.min(KEYS_MAX + 1)).map(stripe);
-        AnyLock::new(&self.core, Target::Any, Keys::several(stripes))
+        AnyLock::new(&self.core, Target::Any, Keys::of(stripes))
     }
 }
 

@@ -56,7 +56,7 @@ pub struct Leader {
 
 impl Election {
     pub(crate) fn new(core: &Arc<Core>, name: &[u8]) -> Self {
-        Self { lock: Lock::new(core, Target::Lock(Family::Lock), Keys::one(name)).bind(BIND) }
+        Self { lock: Lock::new(core, Target::Lock(Family::Lock), Keys::of([name])).bind(BIND) }
     }
 
     /// What the others should know of this candidate when it leads, 0 to 256 bytes: for example its address.

@@ -9,7 +9,7 @@ use dlock_wire::reply::quote;
 use futures_util::future::join_all;
 
 use crate::base::error::Error;
-use crate::base::hold_ref::HoldRef;
+use crate::base::hold_ref::Held;
 use crate::base::lost::Lost;
 use crate::base::settings::lease_ms;
 use crate::handles::with::{Holding, under};
@@ -244,9 +244,9 @@ impl PermitHold {
 
     /// The permit id of the server: a UUID.
     pub fn permit_id(&self) -> String {
-        match &self.hold.tracked.hold_ref {
-            HoldRef::Permit { permit, .. } => PermitText::of(permit).to_string(),
-            _ => String::new(),
+        match &self.hold.tracked.hold_ref.held {
+            Held::Permit(permit) => PermitText::of(permit).to_string(),
+            Held::Lock(..) | Held::Multi(_) => String::new(),
         }
     }
 }
@@ -278,10 +278,7 @@ view! {
 impl MultiHold {
     /// The fencing tokens, in the order of the keys.
     pub fn tokens(&self) -> &[u64] {
-        match &self.hold.tracked.hold_ref {
-            HoldRef::Multi { tokens, .. } => tokens,
-            _ => &[],
-        }
+        self.hold.tracked.hold_ref.tokens()
     }
 }
 

@@ -187,7 +187,7 @@ pub struct RwLock {
 
 impl RwLock {
     pub(crate) fn new(core: &Arc<Core>, key: &[u8]) -> Self {
-        let of = |mode| Lock::new(core, Target::Lock(Family::Rw(mode)), Keys::one(key));
+        let of = |mode| Lock::new(core, Target::Lock(Family::Rw(mode)), Keys::of([key]));
         Self { read: of(Mode::Read), write: of(Mode::Write) }
     }
 

@@ -10,7 +10,7 @@ use super::hold_state::HoldState;
 use super::tracked::TrackedHold;
 use crate::base::clock::Moment;
 use crate::base::hash::Map;
-use crate::base::hold_ref::HoldRef;
+use crate::base::hold_ref::Held;
 use crate::base::lost::Lost;
 use crate::base::random::Name;
 
@@ -134,10 +134,9 @@ fn hint_for(hold: &TrackedHold, hints: &HashMap<Id, Lost>) -> Option<Lost> {
         return None;
     }
     let of = |id| hints.get(&id).copied();
-    match &hold.hold_ref {
-        HoldRef::Lock { token, .. } => of(Id::Token(*token)),
-        HoldRef::Permit { permit, .. } => of(Id::Permit(*permit)),
-        HoldRef::Multi { tokens, .. } => tokens.iter().find_map(|token| of(Id::Token(*token))),
+    match hold.hold_ref.held {
+        Held::Permit(permit) => of(Id::Permit(permit)),
+        _ => hold.hold_ref.tokens().iter().find_map(|token| of(Id::Token(*token))),
     }
 }
 

@@ -15,7 +15,7 @@ use super::hold_state::LeaseTerms;
 use crate::base::clock::millis;
 use crate::base::command::command;
 use crate::base::error::Error;
-use crate::base::hold_ref::HoldRef;
+use crate::base::hold_ref::{Held, HoldRef};
 use crate::base::random::Name;
 use crate::base::reply::read_or_null;
 use crate::base::target::{Family, Keys, Target};
@@ -64,7 +64,7 @@ impl Request {
             }
             Target::Lock(family) => family.acquire(acquire),
             Target::All | Target::Any => {
-                let keys = self.keys.all();
+                let keys: Vec<_> = self.keys.iter().collect();
                 let call = MAcquire::of(&keys, &acquire);
                 command(Op::Multi(if self.target == Target::Any {
                     MultiOp::AnyAcquire(call)
@@ -85,7 +85,8 @@ impl Request {
                 command(Op::Sem(SemOp::Release(release)))
             }
             Target::All | Target::Any => {
-                let release = MRelease { keys: &self.keys.all(), owner, reqid };
+                let keys: Vec<_> = self.keys.iter().collect();
+                let release = MRelease { keys: &keys, owner, reqid };
                 command(Op::Multi(MultiOp::Release(release)))
             }
         }
@@ -93,45 +94,36 @@ impl Request {
 
     /// The grant that the reply to a copy says. None: nothing yet.
     pub(crate) fn granted(&self, reply: Value) -> Result<Option<HoldRef>, Error> {
-        let owner = || self.owner.clone();
-        Ok(match (self.target, &self.keys) {
-            (Target::All, Keys::Several(keys)) => {
-                let tokens: Option<Tokens> = read_or_null(reply)?;
-                tokens.map(|tokens| HoldRef::Multi { keys: keys.clone(), owner: owner(), tokens })
-            }
-            (Target::All | Target::Any, _) => {
-                let found: Option<OneOf> = read_or_null(reply)?;
-                found.map(|(key, token)| HoldRef::Lock {
-                    family: Family::Lock,
-                    key: key.into(),
-                    owner: owner(),
-                    token,
-                })
-            }
-            (Target::Permit { .. }, _) => {
-                read_or_null(reply)?.and_then(|permit| self.permit(permit))
-            }
-            (Target::Lock(_), _) => read_or_null(reply)?.and_then(|token| self.lock(token)),
+        Ok(match self.target {
+            Target::All => read_or_null::<Tokens>(reply)?
+                .map(|tokens| self.hold(self.keys.clone(), Held::Multi(tokens))),
+            Target::Any => read_or_null::<OneOf>(reply)?
+                .map(|(key, token)| self.hold(Keys::of([key]), Held::Lock(Family::Lock, token))),
+            Target::Permit { .. } => read_or_null(reply)?.map(|permit| self.permit(permit)),
+            Target::Lock(_) => read_or_null(reply)?.and_then(|token| self.lock(token)),
         })
     }
 
     /// The hold that a message announces.
     pub(crate) fn announced(&self, id: &[u8]) -> Option<HoldRef> {
         match self.target {
-            Target::Permit { .. } => self.permit(permit::parse(id)?),
+            Target::Permit { .. } => Some(self.permit(permit::parse(id)?)),
             _ => self.lock(std::str::from_utf8(id).ok()?.parse().ok()?),
         }
     }
 
-    fn permit(&self, permit: PermitId) -> Option<HoldRef> {
-        let Keys::One(key) = &self.keys else { return None };
-        Some(HoldRef::Permit { key: key.clone(), owner: self.owner.clone(), permit })
+    fn permit(&self, permit: PermitId) -> HoldRef {
+        self.hold(self.keys.clone(), Held::Permit(permit))
     }
 
+    /// None: it asks for several locks.
     fn lock(&self, token: u64) -> Option<HoldRef> {
-        let (Target::Lock(family), Keys::One(key)) = (self.target, &self.keys) else { return None };
-        let (key, owner) = (key.clone(), self.owner.clone());
-        Some(HoldRef::Lock { family, key, owner, token })
+        let Target::Lock(family) = self.target else { return None };
+        Some(self.hold(self.keys.clone(), Held::Lock(family, token)))
+    }
+
+    fn hold(&self, keys: Keys, held: Held) -> HoldRef {
+        HoldRef { keys, owner: self.owner.clone(), held }
     }
 }
 

@@ -7,8 +7,8 @@ use dlock_wire::request::Mode;
 use super::Lock;
 use crate::base::clock::Moment;
 use crate::base::error::Error;
-use crate::base::hold_ref::HoldRef;
-use crate::base::target::{Family, Keys, Target};
+use crate::base::hold_ref::{Held, HoldRef};
+use crate::base::target::{Family, Target};
 use crate::handles::guard::Guard;
 use crate::handles::with::Holding;
 
@@ -53,16 +53,16 @@ impl Guard {
 
     /// Acquires that mode for its owner, and releases this hold.
     pub(crate) async fn in_mode(&self, mode: Mode) -> Result<Self, Error> {
-        let HoldRef::Lock { family: Family::Rw(now), key, owner, .. } = &self.tracked.hold_ref
+        let HoldRef { keys, owner, held: Held::Lock(Family::Rw(now), _) } = &self.tracked.hold_ref
         else {
             return Err(Error::invalid("only holds of a read-write lock have two modes"));
         };
         if *now == mode {
             let text = format!("the hold has this mode already: {mode:?}");
-            return Err(Error::invalid(text).of_key(key));
+            return Err(Error::invalid(text).of_key(self.key()));
         }
         let target = Target::Lock(Family::Rw(mode));
-        let mut lock = Lock::new(self.core(), target, Keys::One(key.clone()));
+        let mut lock = Lock::new(self.core(), target, keys.clone());
         lock.handle.options = self.options.clone();
         let (terms, options) = (self.tracked.terms(), lock.handle.options_mut());
         options.owner = Some(owner.clone());

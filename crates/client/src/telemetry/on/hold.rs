@@ -140,7 +140,7 @@ fn span(hold: &HoldRef, kind: &str) -> tracing::Span {
         "error.type" = Empty,
         dlock.kind = kind,
         dlock.key = super::names::quoted(hold.key()),
-        dlock.owner = super::names::quoted(hold.owner()),
+        dlock.owner = super::names::quoted(&hold.owner),
         dlock.token = hold.token(),
         dlock.outcome = Empty,
         dlock.hold_s = Empty,

@@ -3,7 +3,7 @@
 use dlock_wire::request::Mode;
 
 use crate::base::error::ErrorKind;
-use crate::base::hold_ref::HoldRef;
+use crate::base::hold_ref::{Held, HoldRef};
 use crate::base::lost::Lost;
 use crate::base::target::{Family, Target};
 
@@ -19,10 +19,10 @@ pub(super) fn target_kind(target: Option<Target>) -> &'static str {
 }
 
 pub(super) fn hold_kind(hold: &HoldRef) -> &'static str {
-    match hold {
-        HoldRef::Lock { family, .. } => family_kind(*family),
-        HoldRef::Permit { .. } => "semaphore",
-        HoldRef::Multi { .. } => "multi",
+    match hold.held {
+        Held::Lock(family, _) => family_kind(family),
+        Held::Permit(_) => "semaphore",
+        Held::Multi(_) => "multi",
     }
 }
 
