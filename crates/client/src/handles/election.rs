@@ -4,8 +4,10 @@ use std::fmt;
 use std::ops::{ControlFlow, Deref};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
+
+use futures_util::stream::{self, BoxStream, StreamExt};
 
 use crate::base::back_off::BackOff;
 use crate::base::deadline::Deadline;
@@ -40,7 +42,7 @@ const BIND_MIN: Duration = Duration::from_millis(100);
 /// leadership.resign().await?;
 /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Election {
     lock: Lock,
 }
@@ -173,7 +175,12 @@ impl Election {
 
     /// The leaders, from the one of this moment on.
     pub fn observe(&self) -> Leaders {
-        Leaders { watch: State::Idle(Box::new(Watch { election: self.clone(), last: 0 })) }
+        let watch = Watch { election: self.clone(), last: 0 };
+        let stream = stream::unfold(watch, |mut watch| async {
+            let next = watch.next().await;
+            Some((next, watch))
+        });
+        Leaders { stream: stream.boxed() }
     }
 }
 
@@ -249,22 +256,13 @@ impl Deref for Leadership {
 /// A `Stream`, without an end. After an error it goes on.
 #[must_use = "nothing is observed until it is polled"]
 pub struct Leaders {
-    watch: State,
+    stream: BoxStream<'static, Result<Leader, Error>>,
 }
 
 struct Watch {
     election: Election,
     /// The token of the leader that was seen last.
     last: u64,
-}
-
-type Next = Pin<Box<dyn Future<Output = (Box<Watch>, Result<Leader, Error>)> + Send>>;
-
-enum State {
-    Idle(Box<Watch>),
-    Waiting(Next),
-    /// Only while it is polled.
-    Polled,
 }
 
 impl Leaders {
@@ -278,31 +276,8 @@ impl Leaders {
     ///
     /// No leader is lost when this future is dropped.
     pub async fn next(&mut self) -> Result<Leader, Error> {
-        std::future::poll_fn(|cx| self.poll(cx)).await
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Leader, Error>> {
-        loop {
-            match std::mem::replace(&mut self.watch, State::Polled) {
-                State::Idle(mut watch) => {
-                    self.watch = State::Waiting(Box::pin(async move {
-                        let next = watch.next().await;
-                        (watch, next)
-                    }));
-                }
-                State::Waiting(mut next) => {
-                    let Poll::Ready((watch, next)) = next.as_mut().poll(cx) else {
-                        self.watch = State::Waiting(next);
-                        return Poll::Pending;
-                    };
-                    self.watch = State::Idle(watch);
-                    return Poll::Ready(next);
-                }
-                State::Polled => {
-                    return Poll::Ready(Err(Error::unavailable("an earlier poll has panicked")));
-                }
-            }
-        }
+        // It has no end.
+        self.stream.next().await.unwrap_or_else(|| Err(Error::closed()))
     }
 }
 
@@ -330,14 +305,8 @@ impl Watch {
 impl futures_util::Stream for Leaders {
     type Item = Result<Leader, Error>;
 
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Poll::Ready(Some(ready!(self.get_mut().poll(cx))))
-    }
-}
-
-impl fmt::Debug for Election {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Election").field("lock", &self.lock).finish()
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.stream.poll_next_unpin(cx)
     }
 }
 
