@@ -7,6 +7,7 @@ use std::fmt;
 
 use dlock_wire::reply::quote;
 
+use self::hints::SAME_SLOT;
 use crate::base::lost::Lost;
 
 /// Why a call failed: a [kind](ErrorKind) for the program, and the server's text for people.
@@ -32,8 +33,6 @@ struct Inner {
     /// `host:port`; of one that Sentinels name, the name of the primary if its address is not known.
     server: Option<String>,
     keys: Vec<Key>,
-    /// An earlier copy of the request got no answer: what it did is not known.
-    repeated: bool,
 }
 
 #[derive(Clone, PartialEq)]
@@ -136,7 +135,6 @@ impl Error {
             source: None,
             server: None,
             keys: Vec::new(),
-            repeated: false,
         }))
     }
 
@@ -148,8 +146,11 @@ impl Error {
             _ => error.to_string(),
         };
         let mut this = Self::new(kind, text);
+        if error.code() == Some("CROSSSLOT") {
+            this = this.hint(SAME_SLOT);
+        }
         this.0.source = Some(error);
-        this.of_code()
+        this
     }
 
     pub(crate) fn unavailable(text: impl Into<String>) -> Self {
@@ -218,12 +219,6 @@ impl Error {
 
     pub(crate) fn protocol(reply: &redis::Value) -> Self {
         Self::new(ErrorKind::Protocol, format!("unexpected reply: {reply:?}"))
-    }
-
-    /// The same, and whether an earlier copy of the request got no answer.
-    pub(crate) fn repeated(mut self, repeated: bool) -> Self {
-        self.0.repeated |= repeated;
-        self
     }
 
     /// The server that it is about, unless one is noted already.

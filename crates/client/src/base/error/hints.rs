@@ -5,16 +5,11 @@ use super::Error;
 /// An attempt to connect that the client ended.
 pub(crate) const CONNECTING_TAKES_TOO_LONG: &str = "connecting takes too long";
 
-impl Error {
-    /// The error of a request, by the code of the server.
-    pub(super) fn of_code(self) -> Self {
-        let code = self.0.source.as_ref().and_then(redis::RedisError::code);
-        if code != Some("CROSSSLOT") {
-            return self;
-        }
-        self.hint("in a cluster, the keys of one call need the same part in braces: {orders}:1, {orders}:2")
-    }
+/// For keys of different slots.
+pub(super) const SAME_SLOT: &str =
+    "in a cluster, the keys of one call need the same part in braces: {orders}:1, {orders}:2";
 
+impl Error {
     /// Why connecting failed, where TLS is spoken or is not. To a TLS greeting, a port without TLS says nothing, or
     /// something else; a TLS port closes a connection that begins without TLS.
     pub(crate) fn of_port(self, has_tls: bool) -> Self {

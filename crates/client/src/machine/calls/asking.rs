@@ -26,8 +26,6 @@ pub(crate) struct AskCall {
     is_asking: bool,
     /// When the first of those was sent of which replies count.
     first: Option<Moment>,
-    /// It was sent, and the reply did not come.
-    is_doubtful: bool,
     /// What the server said last, of what passes.
     answer: Option<Error>,
     /// The key that it releases, if it goes on when nobody waits for it any more.
@@ -55,7 +53,6 @@ impl AskCall {
             sent: now,
             is_asking: false,
             first: None,
-            is_doubtful: false,
             answer: None,
             releases: None,
         }
@@ -85,7 +82,6 @@ impl AskCall {
         self.is_asking = false;
         self.patience.saw(seen);
         let is_final = error.ends_opening();
-        let error = error.repeated(self.is_doubtful);
         if error.is_reply() {
             self.answer = Some(error.clone());
         }
@@ -128,7 +124,6 @@ impl Call for AskCall {
 
     fn written(&mut self, now: Moment) {
         self.sent = now;
-        self.is_doubtful = true;
     }
 
     fn replied(&mut self, now: Moment, replies: Replies) -> Next {
