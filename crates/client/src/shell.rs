@@ -103,7 +103,7 @@ impl Core {
         runtime: Handle,
     ) -> Result<Arc<Self>, Error> {
         let db = endpoints.db();
-        let is_cluster = endpoints.is_cluster();
+        let is_cluster = matches!(endpoints, Endpoints::Cluster { .. });
         let mut servers = Servers::new(is_cluster, settings.dedicated_connections);
         let (name, opener, cluster) = match endpoints {
             Endpoints::Single(info) => (info.addr().to_string(), Some(Opener::Fixed(info)), None),
@@ -113,7 +113,6 @@ impl Core {
                 (named.name, Some(opener), None)
             }
             Endpoints::Given(dialer) => (dialer.address(), Some(Opener::Given(dialer)), None),
-            #[cfg(feature = "cluster")]
             Endpoints::Cluster { nodes } => (String::new(), None, Some(Cluster::new(nodes)?)),
         };
         if opener.is_some() {

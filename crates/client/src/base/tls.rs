@@ -7,8 +7,6 @@ use redis::{ConnectionAddr, ConnectionInfo};
 
 #[cfg(feature = "tls-rustls")]
 pub use self::certificates::TlsCertificates;
-#[cfg(feature = "tls-rustls")]
-pub(crate) use self::certificates::certified;
 use crate::base::error::Error;
 
 /// Whether TLS is spoken there.

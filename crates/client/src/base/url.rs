@@ -4,6 +4,8 @@
 pub(crate) mod sentinel;
 
 use std::borrow::Cow;
+#[cfg(feature = "sentinel")]
+use std::iter;
 use std::sync::Arc;
 
 use redis::{ConnectionInfo, IntoConnectionInfo};
@@ -12,8 +14,6 @@ use redis::{ConnectionInfo, IntoConnectionInfo};
 use self::sentinel::NamedPrimary;
 use crate::base::dialer::Dial;
 use crate::base::error::Error;
-#[cfg(feature = "tls-rustls")]
-use crate::base::tls::certified;
 use crate::base::tls::has_tls;
 
 /// What a client connects to.
@@ -22,7 +22,6 @@ pub(crate) enum Endpoints {
     Single(Box<ConnectionInfo>),
     #[cfg(feature = "sentinel")]
     Sentinel(Box<NamedPrimary>),
-    #[cfg(feature = "cluster")]
     Cluster {
         nodes: Vec<ConnectionInfo>,
     },
@@ -37,9 +36,7 @@ impl Endpoints {
             Self::Single(info) => info,
             #[cfg(feature = "sentinel")]
             Self::Sentinel(sentinels) => &sentinels.node,
-            #[cfg(feature = "cluster")]
-            Self::Cluster { .. } => return 0,
-            Self::Given(_) => return 0,
+            Self::Cluster { .. } | Self::Given(_) => return 0,
         };
         u32::try_from(node.redis_settings().db()).unwrap_or(0)
     }
@@ -47,68 +44,63 @@ impl Endpoints {
     /// `redis://`, `rediss://`, `unix://` as redis-rs reads them;
     /// `redis-sentinel://[user:password@]host:port,…/name[/db][?parameter=value&…]` and
     /// `redis-cluster://[user:password@]host:port,…`, with `rediss-` for TLS.
-    pub(crate) fn is_cluster(&self) -> bool {
-        #[cfg(feature = "cluster")]
-        return matches!(self, Self::Cluster { .. });
-        #[cfg(not(feature = "cluster"))]
-        false
-    }
-
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
-        if let Some((scheme, rest)) = one_of(url, "sentinel") {
+        let (schemes, rest) = url.split_once("://").unwrap_or_default();
+        match schemes.split_once('-') {
             #[cfg(feature = "sentinel")]
-            return NamedPrimary::parse(scheme, rest)
-                .map(|sentinels| Self::Sentinel(Box::new(sentinels)));
-            #[cfg(not(feature = "sentinel"))]
-            return Err(no_feature(scheme, rest, "sentinel"));
-        }
-        if let Some((scheme, rest)) = one_of(url, "cluster") {
-            #[cfg(feature = "cluster")]
-            return cluster(scheme, rest);
-            #[cfg(not(feature = "cluster"))]
-            return Err(no_feature(scheme, rest, "cluster"));
-        }
-        Ok(Self::Single(Box::new(info(url)?)))
-    }
-
-    /// User and password for the Sentinels, if there are some; without a user, the default one.
-    #[cfg(feature = "sentinel")]
-    pub(crate) fn set_sentinel_credentials(&mut self, user: &str, password: &str) {
-        if let Self::Sentinel(sentinels) = self {
-            sentinels.set_credentials(user, password);
+            Some((scheme @ ("redis" | "rediss"), "sentinel")) => {
+                NamedPrimary::parse(scheme, rest).map(|named| Self::Sentinel(Box::new(named)))
+            }
+            Some((scheme @ ("redis" | "rediss"), "cluster")) if cfg!(feature = "cluster") => {
+                cluster(scheme, rest)
+            }
+            Some(("redis" | "rediss", feature)) if ["sentinel", "cluster"].contains(&feature) => {
+                let text = format!("{schemes}:// needs the feature `{feature}` of dlock-client");
+                Err(Error::invalid(text))
+            }
+            _ => Ok(Self::Single(Box::new(info(url)?))),
         }
     }
 
-    /// The same with these certificates wherever TLS is spoken.
-    #[cfg(feature = "tls-rustls")]
-    pub(crate) fn with_certificates(self, tls: &redis::TlsCertificates) -> Result<Self, Error> {
-        Ok(match self {
-            Self::Single(info) => Self::Single(Box::new(certified(*info, tls)?)),
-            #[cfg(feature = "cluster")]
-            Self::Cluster { nodes } => {
-                let nodes = nodes.into_iter().map(|info| certified(info, tls));
-                Self::Cluster { nodes: nodes.collect::<Result<_, _>>()? }
-            }
+    /// How the servers are spoken to, and the Sentinels: the first is a server.
+    fn infos(&mut self) -> Vec<&mut ConnectionInfo> {
+        match self {
+            Self::Single(info) => vec![info],
             #[cfg(feature = "sentinel")]
-            Self::Sentinel(sentinels) => {
-                Self::Sentinel(Box::new(sentinels.with_certificates(tls)?))
+            Self::Sentinel(named) => {
+                let NamedPrimary { node, sentinels, .. } = &mut **named;
+                iter::once(node).chain(sentinels).collect()
             }
-            Self::Given(_) => {
-                return Err(Error::invalid("the server for unit tests does not speak TLS"));
-            }
-        })
+            Self::Cluster { nodes } => nodes.iter_mut().collect(),
+            Self::Given(_) => Vec::new(),
+        }
     }
 
     /// Whether TLS is spoken anywhere.
-    pub(crate) fn has_tls(&self) -> bool {
-        match self {
-            Self::Single(info) => has_tls(info),
-            #[cfg(feature = "cluster")]
-            Self::Cluster { nodes } => nodes.iter().any(has_tls),
-            #[cfg(feature = "sentinel")]
-            Self::Sentinel(sentinels) => sentinels.has_tls(),
-            Self::Given(_) => false,
+    pub(crate) fn has_tls(&mut self) -> bool {
+        self.infos().iter().any(|info| has_tls(info))
+    }
+
+    /// Sets these certificates wherever TLS is spoken. They are read here: what is wrong with them is the caller's
+    /// business, and is not tried again.
+    #[cfg(feature = "tls-rustls")]
+    pub(crate) fn certify(&mut self, tls: &redis::TlsCertificates) -> Result<(), Error> {
+        let infos = self.infos();
+        if !infos.first().is_some_and(|server| has_tls(server)) {
+            return Err(Error::invalid(
+                "certificates are for TLS: rediss://, rediss-sentinel://, rediss-cluster://",
+            ));
         }
+        for info in infos.into_iter().filter(|info| has_tls(info)) {
+            let client = redis::Client::build_with_tls(info.clone(), tls.clone())
+                .map_err(|error| Error::invalid(format!("bad certificates: {error}")))?;
+            *info = client.get_connection_info().clone();
+        }
+        #[cfg(feature = "sentinel")]
+        if let Self::Sentinel(named) = self {
+            named.tls = Some(tls.clone());
+        }
+        Ok(())
     }
 }
 
@@ -132,8 +124,7 @@ pub(crate) fn take_replicas(url: &str) -> Result<(Cow<'_, str>, Option<u32>), Er
 }
 
 /// What follows `redis-cluster://` or `rediss-cluster://`.
-#[cfg(feature = "cluster")]
-fn cluster(scheme: &'static str, rest: &str) -> Result<Endpoints, Error> {
+fn cluster(scheme: &str, rest: &str) -> Result<Endpoints, Error> {
     let hosts = rest.trim_end_matches('/');
     if hosts.contains('/') {
         return Err(Error::invalid("a cluster has no database number but 0"));
@@ -141,22 +132,6 @@ fn cluster(scheme: &'static str, rest: &str) -> Result<Endpoints, Error> {
     Ok(Endpoints::Cluster { nodes: infos(scheme, hosts, "")? })
 }
 
-#[cfg(not(all(feature = "cluster", feature = "sentinel")))]
-fn no_feature(scheme: &str, _rest: &str, feature: &str) -> Error {
-    Error::invalid(format!("{scheme}-{feature}:// needs the feature `{feature}` of dlock-client"))
-}
-
-/// `redis` or `rediss`, and what follows `://`.
-fn one_of<'a>(url: &'a str, what: &str) -> Option<(&'static str, &'a str)> {
-    let (scheme, rest) = url.split_once("://")?;
-    match scheme.split_once('-')? {
-        ("redis", kind) if kind == what => Some(("redis", rest)),
-        ("rediss", kind) if kind == what => Some(("rediss", rest)),
-        _ => None,
-    }
-}
-
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
 fn infos(scheme: &str, hosts: &str, db: &str) -> Result<Vec<ConnectionInfo>, Error> {
     let (user, hosts) = hosts.rsplit_once('@').map_or(("", hosts), |(user, hosts)| (user, hosts));
     let at = if user.is_empty() { "" } else { "@" };
@@ -166,7 +141,6 @@ fn infos(scheme: &str, hosts: &str, db: &str) -> Result<Vec<ConnectionInfo>, Err
     if infos.is_empty() { Err(no_host()) } else { Ok(infos) }
 }
 
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
 fn no_host() -> Error {
     Error::invalid("the URL names no host")
 }

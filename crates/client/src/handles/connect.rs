@@ -16,6 +16,8 @@ use crate::base::settings::{Settings, Wait};
 use crate::base::tls;
 #[cfg(feature = "tls-rustls")]
 use crate::base::tls::TlsCertificates;
+#[cfg(feature = "sentinel")]
+use crate::base::url::sentinel::credentials;
 use crate::base::url::{Endpoints, take_replicas};
 use crate::handles::client::Client;
 use crate::shell::Core;
@@ -73,21 +75,7 @@ pub struct ClientBuilder {
     #[cfg(feature = "tls-rustls")]
     tls: Option<TlsCertificates>,
     #[cfg(feature = "sentinel")]
-    sentinel: Option<SentinelCredentials>,
-}
-
-#[cfg(feature = "sentinel")]
-#[derive(Clone)]
-struct SentinelCredentials {
-    user: String,
-    password: String,
-}
-
-#[cfg(feature = "sentinel")]
-impl std::fmt::Debug for SentinelCredentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SentinelCredentials").field("user", &self.user).finish_non_exhaustive()
-    }
+    sentinel: Option<redis::RedisConnectionInfo>,
 }
 
 /// Methods of [`ClientBuilder`] that change one setting.
@@ -189,8 +177,7 @@ impl ClientBuilder {
         user: impl Into<String>,
         password: impl Into<String>,
     ) -> Self {
-        let credentials = SentinelCredentials { user: user.into(), password: password.into() };
-        self.sentinel = Some(credentials);
+        self.sentinel = Some(credentials(&user.into(), &password.into()));
         self
     }
 
@@ -208,18 +195,15 @@ impl ClientBuilder {
         self.connect_to(Endpoints::Given(dialer)).await
     }
 
-    async fn connect_to(
-        self,
-        #[allow(unused_mut)] mut endpoints: Endpoints,
-    ) -> Result<Client, Error> {
+    async fn connect_to(self, mut endpoints: Endpoints) -> Result<Client, Error> {
         self.settings.check()?;
         #[cfg(feature = "sentinel")]
-        if let Some(SentinelCredentials { user, password }) = &self.sentinel {
-            endpoints.set_sentinel_credentials(user, password);
+        if let (Some(credentials), Endpoints::Sentinel(named)) = (&self.sentinel, &mut endpoints) {
+            named.set_credentials(credentials);
         }
         #[cfg(feature = "tls-rustls")]
         if let Some(tls) = self.tls {
-            endpoints = endpoints.with_certificates(&tls.checked()?)?;
+            endpoints.certify(&tls.checked()?)?;
         }
         let has_tls = endpoints.has_tls();
         if has_tls {

@@ -29,7 +29,6 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "no URL names a cluster"))]
     pub(super) fn new(nodes: Vec<ConnectionInfo>) -> Result<Self, Error> {
         let seeds: Vec<_> = nodes.iter().map(|node| node.addr().to_string()).collect();
         let Some(seed) = nodes.into_iter().next() else {

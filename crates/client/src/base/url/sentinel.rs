@@ -3,13 +3,10 @@
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
-use redis::ConnectionInfo;
+use redis::{ConnectionInfo, RedisConnectionInfo};
 
 use super::{infos, no_host};
 use crate::base::error::Error;
-#[cfg(feature = "tls-rustls")]
-use crate::base::tls::certified;
-use crate::base::tls::has_tls;
 
 /// A name, the Sentinels that know its primary, and the settings of the servers.
 #[derive(Debug, Clone)]
@@ -36,7 +33,7 @@ impl NamedPrimary {
     }
 
     /// What follows `redis-sentinel://` or `rediss-sentinel://`.
-    pub(super) fn parse(scheme: &'static str, rest: &str) -> Result<Self, Error> {
+    pub(super) fn parse(scheme: &str, rest: &str) -> Result<Self, Error> {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (name, db) = path.split_once('/').unwrap_or((path, ""));
@@ -52,46 +49,34 @@ impl NamedPrimary {
         let bare = hosts.rsplit_once('@').map_or(hosts, |(_, hosts)| hosts);
         let mut sentinels = Self::new(infos(asked.scheme, bare, "")?, name, node);
         if let Some(password) = asked.password {
-            sentinels.set_credentials(&asked.user, &password);
+            sentinels.set_credentials(&credentials(&asked.user, &password));
         }
         Ok(sentinels)
     }
 
-    /// User and password for the Sentinels; without a user, the default one.
-    pub(super) fn set_credentials(&mut self, user: &str, password: &str) {
+    /// Asks all Sentinels with this user and password.
+    pub(crate) fn set_credentials(&mut self, credentials: &RedisConnectionInfo) {
         for sentinel in &mut self.sentinels {
-            let settings = sentinel.redis_settings().clone();
-            let user = if user.is_empty() { "default" } else { user };
-            let settings = settings.set_username(user).set_password(password);
-            *sentinel = sentinel.clone().set_redis_settings(settings);
+            *sentinel = sentinel.clone().set_redis_settings(credentials.clone());
         }
-    }
-
-    #[cfg(feature = "tls-rustls")]
-    pub(super) fn with_certificates(self, tls: &redis::TlsCertificates) -> Result<Self, Error> {
-        let of_sentinel = |info| if has_tls(&info) { certified(info, tls) } else { Ok(info) };
-        Ok(Self {
-            sentinels: self.sentinels.into_iter().map(of_sentinel).collect::<Result<_, _>>()?,
-            name: self.name,
-            node: certified(self.node, tls)?,
-            tls: Some(tls.clone()),
-        })
-    }
-
-    pub(super) fn has_tls(&self) -> bool {
-        has_tls(&self.node) || self.sentinels.iter().any(has_tls)
     }
 }
 
+/// User and password for Sentinels; without a user, the default one.
+pub(crate) fn credentials(user: &str, password: &str) -> RedisConnectionInfo {
+    let user = if user.is_empty() { "default" } else { user };
+    RedisConnectionInfo::default().set_username(user).set_password(password)
+}
+
 /// How Sentinels are asked, as the query of a URL says.
-struct SentinelQuery {
-    scheme: &'static str,
+struct SentinelQuery<'a> {
+    scheme: &'a str,
     user: String,
     password: Option<String>,
 }
 
-impl SentinelQuery {
-    fn parse(scheme: &'static str, query: &str) -> Result<Self, Error> {
+impl<'a> SentinelQuery<'a> {
+    fn parse(scheme: &'a str, query: &str) -> Result<Self, Error> {
         let mut asked = Self { scheme, user: String::new(), password: None };
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
@@ -126,6 +111,7 @@ fn decoded(text: &str) -> Result<String, Error> {
 #[cfg(feature = "tls-rustls")]
 mod tests {
     use super::*;
+    use crate::base::tls::has_tls;
     use crate::base::url::Endpoints;
 
     fn parse(url: &str) -> NamedPrimary {
