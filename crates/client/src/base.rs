@@ -10,7 +10,6 @@ pub(crate) mod deadline;
 pub(crate) mod dialer;
 pub(crate) mod error;
 pub(crate) mod flight;
-pub(crate) mod hash;
 pub(crate) mod hold_ref;
 pub(crate) mod lost;
 pub(crate) mod options;

@@ -17,7 +17,7 @@ mod tick;
 pub(crate) mod tracked;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet, VecDeque};
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -30,7 +30,6 @@ use self::servers::{Entry, Flight, Servers, To};
 use self::slot::Slot;
 use crate::base::clock::Moment;
 use crate::base::error::Error;
-use crate::base::hash::Map;
 use crate::base::random::Name;
 use crate::base::settings::Settings;
 use crate::telemetry;
@@ -114,9 +113,9 @@ pub(crate) struct Machine {
     settings: Arc<Settings>,
     db: u32,
     phase: Phase,
-    calls: Map<u64, Running>,
+    calls: HashMap<u64, Running>,
     begun: u64,
-    by_request: Map<Name, u64>,
+    by_request: HashMap<Name, u64>,
     holds: Holds,
     pub(crate) servers: Servers,
     timers: BinaryHeap<Reverse<(Moment, u64)>>,
@@ -141,9 +140,9 @@ impl Machine {
             settings,
             db,
             phase: Phase::Open,
-            calls: Map::default(),
+            calls: HashMap::new(),
             begun: 0,
-            by_request: Map::default(),
+            by_request: HashMap::new(),
             holds: Holds::default(),
             servers,
             timers: BinaryHeap::new(),
