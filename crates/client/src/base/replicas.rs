@@ -26,32 +26,29 @@ pub(crate) struct Replicas {
     pub(crate) lease: Duration,
 }
 
-/// The write is on enough replicas.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Confirmed {
-    pub(crate) quarantine: Quarantine,
-}
-
 /// What a server says of its quarantine. The default confirms nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Quarantine {
     /// It is in one.
-    pub(crate) is_on: bool,
+    is_on: bool,
     /// How long that has been so.
     age: Duration,
 }
 
-impl Confirmed {
-    /// Whether this confirms a renewal that was sent then. Not if a replica came online since: WAIT may have counted it
-    /// on its old connection and on its new one.
+impl Quarantine {
+    /// There was never one, or nobody asked.
+    const NONE: Self = Self { is_on: false, age: Duration::MAX };
+
+    /// Whether this lets a renewal count that was sent then. Not if a replica came online since: WAIT may have counted
+    /// it on its old connection and on its new one.
     pub(crate) fn covers(self, sent: Moment) -> bool {
-        self.quarantine.age >= Moment::now().since(sent)
+        self.age >= Moment::now().since(sent)
     }
 
-    /// Whether this confirms a grant that was asked for then: there was no quarantine in all that time. What the server
-    /// answered in one may be older than it, and what confirmed it may have gone to another server since.
+    /// Whether this lets a grant count that was asked for then: there was no quarantine in all that time. What the
+    /// server answered in one may be older than it, and what confirmed it may have gone to another server since.
     pub(crate) fn grants(self, sent: Moment) -> bool {
-        !self.quarantine.is_on && self.covers(sent)
+        !self.is_on && self.covers(sent)
     }
 }
 
@@ -64,10 +61,6 @@ impl Replicas {
         settings.replicas.map(of)
     }
 
-    pub(crate) fn timeout_ms(self) -> u64 {
-        millis(self.timeout).max(1)
-    }
-
     /// The requests that wait for them, in this order. WAIT covers what the connection wrote before it: the offset that
     /// it waits for is that of the connection's last write.
     pub(crate) fn requests(self) -> Vec<Cmd> {
@@ -75,7 +68,7 @@ impl Replicas {
         if self.on_disk {
             wait.arg(1);
         }
-        wait.arg(self.wanted).arg(self.timeout_ms());
+        wait.arg(self.wanted).arg(millis(self.timeout).max(1));
         let mut requests = vec![wait];
         if self.checks_quarantine {
             let mut info = redis::cmd("INFO");
@@ -117,11 +110,11 @@ impl Replicas {
         if covers { Ok(()) } else { Err(Error::in_quarantine()) }
     }
 
-    /// The error `Replicas` if that is too few.
-    pub(crate) fn enough(self, found: Acknowledged) -> Result<Confirmed, Error> {
+    /// The error `Replicas` if that is too few. If it is enough, the quarantine decides.
+    pub(crate) fn enough(self, found: Acknowledged) -> Result<Quarantine, Error> {
         let (acknowledged, wanted) = (found.replicas, self.wanted);
         if acknowledged >= wanted {
-            return Ok(Confirmed { quarantine: found.quarantine });
+            return Ok(found.quarantine);
         }
         let text = format!("{acknowledged} of {wanted} replicas have it in time");
         Err(Error::new(ErrorKind::Replicas { acknowledged, wanted }, text))
@@ -133,11 +126,6 @@ impl Replicas {
 pub(crate) struct Acknowledged {
     replicas: u32,
     quarantine: Quarantine,
-}
-
-impl Quarantine {
-    /// There was never one, or nobody asked.
-    const NONE: Self = Self { is_on: false, age: Duration::MAX };
 }
 
 fn quarantine(info: &Value) -> Result<Quarantine, Error> {
@@ -184,9 +172,8 @@ mod tests {
             let text =
                 format!("dlock_quarantine_left_ms:{left}\r\ndlock_quarantine_age_ms:{age}\r\n");
             let quarantine = quarantine(&Value::BulkString(text.into_bytes())).unwrap();
-            let confirmed = Confirmed { quarantine };
-            assert_eq!(confirmed.covers(sent), is_covered, "{left} {age}");
-            assert_eq!(confirmed.grants(sent), is_grant, "{left} {age}");
+            assert_eq!(quarantine.covers(sent), is_covered, "{left} {age}");
+            assert_eq!(quarantine.grants(sent), is_grant, "{left} {age}");
         }
         assert!(quarantine(&Value::BulkString(b"dlock_version:1".to_vec())).is_err());
     }
