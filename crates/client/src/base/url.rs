@@ -3,7 +3,6 @@
 #[cfg(feature = "sentinel")]
 pub(crate) mod sentinel;
 
-use std::borrow::Cow;
 #[cfg(feature = "sentinel")]
 use std::iter;
 use std::sync::Arc;
@@ -105,22 +104,18 @@ impl Endpoints {
 }
 
 /// Takes the parameter `replicas` out of a URL, which may be of any kind.
-pub(crate) fn take_replicas(url: &str) -> Result<(Cow<'_, str>, Option<u32>), Error> {
-    let Some((before, parameters)) = url.rsplit_once('?') else {
-        return Ok((Cow::Borrowed(url), None));
-    };
+pub(crate) fn take_replicas(url: &str) -> Result<(String, Option<u32>), Error> {
+    let (before, parameters) = url.rsplit_once('?').unwrap_or((url, ""));
     let is_it = |parameter: &&str| parameter.starts_with("replicas=");
     let (ours, others): (Vec<_>, Vec<_>) = parameters.split('&').partition(is_it);
-    let [parameter] = ours.as_slice() else {
-        return match ours.as_slice() {
-            [] => Ok((Cow::Borrowed(url), None)),
-            _ => Err(Error::invalid("replicas is given twice in the URL")),
-        };
+    let count = match *ours {
+        [] => return Ok((url.to_owned(), None)),
+        [ours] => ours.trim_start_matches("replicas=").parse(),
+        _ => return Err(Error::invalid("replicas is given twice in the URL")),
     };
-    let count = parameter.trim_start_matches("replicas=").parse();
     let count = count.map_err(|_| Error::invalid("replicas in the URL must be a number"))?;
     let mark = if others.is_empty() { "" } else { "?" };
-    Ok((Cow::Owned(format!("{before}{mark}{}", others.join("&"))), Some(count)))
+    Ok((format!("{before}{mark}{}", others.join("&")), Some(count)))
 }
 
 /// What follows `redis-cluster://` or `rediss-cluster://`.

@@ -44,14 +44,31 @@ impl NamedPrimary {
         }
         let nodes = infos(scheme, hosts, db)?;
         let node = nodes.first().cloned().ok_or_else(no_host)?;
-        let asked = SentinelQuery::parse(scheme, query)?;
+        let (mut asked_by, mut user, mut password) = (scheme, String::new(), None);
+        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+            match parameter.split_once('=').unwrap_or((parameter, "")) {
+                ("sentinel_username", name) => user = decoded(name)?,
+                ("sentinel_password", secret) => password = Some(decoded(secret)?),
+                ("sentinel_tls", "yes") => asked_by = "rediss",
+                ("sentinel_tls", "no") => asked_by = "redis",
+                ("sentinel_tls", _) => return Err(Error::invalid("sentinel_tls is yes or no")),
+                (name, _) => {
+                    return Err(Error::invalid(format!(
+                        "the URL has an unknown parameter: {name} (sentinel_username, \
+                         sentinel_password and sentinel_tls are known)"
+                    )));
+                }
+            }
+        }
         // User and password in front of the hosts are those of the servers.
         let bare = hosts.rsplit_once('@').map_or(hosts, |(_, hosts)| hosts);
-        let mut sentinels = Self::new(infos(asked.scheme, bare, "")?, name, node);
-        if let Some(password) = asked.password {
-            sentinels.set_credentials(&credentials(&asked.user, &password));
+        let mut named = Self::new(infos(asked_by, bare, "")?, name, node);
+        match password {
+            Some(password) => named.set_credentials(&credentials(&user, &password)),
+            None if user.is_empty() => {}
+            None => return Err(Error::invalid("sentinel_username without sentinel_password")),
         }
-        Ok(sentinels)
+        Ok(named)
     }
 
     /// Asks all Sentinels with this user and password.
@@ -66,39 +83,6 @@ impl NamedPrimary {
 pub(crate) fn credentials(user: &str, password: &str) -> RedisConnectionInfo {
     let user = if user.is_empty() { "default" } else { user };
     RedisConnectionInfo::default().set_username(user).set_password(password)
-}
-
-/// How Sentinels are asked, as the query of a URL says.
-struct SentinelQuery<'a> {
-    scheme: &'a str,
-    user: String,
-    password: Option<String>,
-}
-
-impl<'a> SentinelQuery<'a> {
-    fn parse(scheme: &'a str, query: &str) -> Result<Self, Error> {
-        let mut asked = Self { scheme, user: String::new(), password: None };
-        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
-            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-            match (name, value) {
-                ("sentinel_username", user) => asked.user = decoded(user)?,
-                ("sentinel_password", password) => asked.password = Some(decoded(password)?),
-                ("sentinel_tls", "yes") => asked.scheme = "rediss",
-                ("sentinel_tls", "no") => asked.scheme = "redis",
-                ("sentinel_tls", _) => return Err(Error::invalid("sentinel_tls is yes or no")),
-                _ => {
-                    return Err(Error::invalid(format!(
-                        "the URL has an unknown parameter: {name} (sentinel_username, \
-                         sentinel_password and sentinel_tls are known)"
-                    )));
-                }
-            }
-        }
-        if asked.password.is_none() && !asked.user.is_empty() {
-            return Err(Error::invalid("sentinel_username without sentinel_password"));
-        }
-        Ok(asked)
-    }
 }
 
 /// With `%40` for `@` and so on, as in front of the hosts.
