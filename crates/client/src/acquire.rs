@@ -12,7 +12,7 @@ use crate::base::error::Error;
 use crate::base::options::Options;
 use crate::base::random::Name;
 use crate::base::replicas::{Replicas, quarantine_ms};
-use crate::base::settings::{Wait, lease_ms};
+use crate::base::settings::{Wait, checked_ms};
 use crate::base::target::{Keys, Target};
 use crate::hold::{Hold, Owning};
 use crate::machine::acquire::{Acquire, Limit, Rules};
@@ -124,7 +124,7 @@ fn call(handle: &Handle, limit: Limit) -> Result<AcquireCall, Error> {
     let blocks = target.is_several() || options.wait.unwrap_or(settings.wait) == Wait::Blocking;
     let longest = if target.is_several() { LONG_BLOCK } else { settings.queue };
     let lease = options.lease_within(settings);
-    lease_ms(lease)?;
+    checked_ms("lease", lease)?;
     let terms = LeaseTerms { lease, ends_by: None, watched: !options.is_fixed, bind: options.bind };
     // A waiter that dies with its place costs the others the lease that it asked for, so that is short. The first
     // renewal asks for all of it.
@@ -151,7 +151,7 @@ fn call(handle: &Handle, limit: Limit) -> Result<AcquireCall, Error> {
         reqid: Name::new(),
         lease: first_lease,
         terms,
-        queue_ms: settings.queue_ms(),
+        queue_ms: millis(settings.queue),
         channel: core.channel.clone(),
         label: options.label.clone(),
         no_reentry: options.no_reentry,

@@ -8,7 +8,7 @@ use dlock_wire::names::{BIND_MAX_MS, LABEL_MAX, LEASE_MAX_MS, OWNER_MAX};
 use crate::base::clock::{lease_for, millis};
 use crate::base::error::Error;
 use crate::base::replicas::Replicas;
-use crate::base::settings::{Settings, Wait, check_max_hold, check_renewed, lease_ms};
+use crate::base::settings::{Settings, Wait, check_max_hold, check_renewed, checked_ms};
 
 /// A shorter time than renewals and margins need is over at once.
 const BIND_MIN: Duration = Duration::from_millis(20);
@@ -33,11 +33,13 @@ pub(crate) struct Options {
 impl Options {
     /// Errors of kind Invalid, naming the option.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        match self.lease {
-            Some(lease) if !self.is_fixed => check_renewed(lease)?,
-            lease => lease.map_or(Ok(()), |lease| lease_ms(lease).map(drop))?,
+        if let Some(lease) = self.lease {
+            checked_ms("lease", lease)?;
+            if !self.is_fixed {
+                check_renewed(lease)?;
+            }
         }
-        self.max_hold.map_or(Ok(()), check_max_hold)?;
+        check_max_hold(self.max_hold)?;
         if let Some(owner) = &self.owner
             && !(1..=OWNER_MAX).contains(&owner.len())
         {
@@ -46,11 +48,8 @@ impl Options {
         if self.label.as_ref().is_some_and(|label| label.len() > LABEL_MAX) {
             return Err(Error::invalid(format!("label must be at most {LABEL_MAX} bytes")));
         }
-        if self.bind.is_some_and(|bind| millis(bind) > BIND_MAX_MS) {
-            return Err(Error::invalid("bind must be at most 365 days"));
-        }
-        if self.bind.is_some_and(|bind| bind < BIND_MIN) {
-            return Err(Error::invalid("bind must be at least 20 ms"));
+        if self.bind.is_some_and(|bind| bind < BIND_MIN || millis(bind) > BIND_MAX_MS) {
+            return Err(Error::invalid("bind must be 20 ms to 365 days"));
         }
         if let Some(replicas) = self.replicas {
             if replicas.wanted == 0 {

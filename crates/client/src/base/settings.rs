@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_wire::names::{LEASE_MAX_MS, QUEUE_MAX_MS};
+use dlock_wire::names::LEASE_MAX_MS;
 
 use crate::base::clock::millis;
 use crate::base::error::Error;
@@ -65,7 +65,7 @@ impl Default for Settings {
 impl Settings {
     pub(crate) fn check(&self) -> Result<(), Error> {
         check_renewed(self.lease)?;
-        self.max_hold.map_or(Ok(()), check_max_hold)?;
+        check_max_hold(self.max_hold)?;
         if !(Duration::from_millis(100)..=DAY).contains(&self.queue) {
             return Err(Error::invalid("queue must be 100 ms to 1 day"));
         }
@@ -74,9 +74,7 @@ impl Settings {
             ("response_timeout", self.response_timeout),
             ("retry_for", self.retry_for),
         ] {
-            if !(Duration::from_millis(1)..=365 * DAY).contains(&time) {
-                return Err(Error::invalid(format!("{name} must be 1 ms to 365 days")));
-            }
+            checked_ms(name, time)?;
         }
         if self.connect_retry_for > 365 * DAY {
             return Err(Error::invalid("connect_retry_for must be at most 365 days"));
@@ -89,24 +87,20 @@ impl Settings {
         }
         Ok(())
     }
-
-    pub(crate) fn queue_ms(&self) -> u64 {
-        u64::try_from(self.queue.as_millis()).unwrap_or(QUEUE_MAX_MS)
-    }
 }
 
-/// A lease in milliseconds, or an error of kind Invalid.
-pub(crate) fn lease_ms(lease: Duration) -> Result<u64, Error> {
-    let ms = millis(lease);
+/// The time in milliseconds, or an error of kind Invalid that names the option.
+pub(crate) fn checked_ms(name: &str, time: Duration) -> Result<u64, Error> {
+    let ms = millis(time);
     if ms == 0 || ms > LEASE_MAX_MS {
-        return Err(Error::invalid("lease must be 1 ms to 365 days"));
+        return Err(Error::invalid(format!("{name} must be 1 ms to 365 days")));
     }
     Ok(ms)
 }
 
 /// An error of kind Invalid for a lease out of range that the watchdog renews.
 pub(crate) fn check_renewed(lease: Duration) -> Result<(), Error> {
-    lease_ms(lease)?;
+    checked_ms("lease", lease)?;
     if lease < Duration::from_millis(30) {
         return Err(Error::invalid("lease must be at least 30 ms to be renewed in time"));
     }
@@ -114,6 +108,6 @@ pub(crate) fn check_renewed(lease: Duration) -> Result<(), Error> {
 }
 
 /// An error of kind Invalid for a `max_hold` out of range.
-pub(crate) fn check_max_hold(time: Duration) -> Result<(), Error> {
-    lease_ms(time).map(drop).map_err(|_| Error::invalid("max_hold must be 1 ms to 365 days"))
+pub(crate) fn check_max_hold(time: Option<Duration>) -> Result<(), Error> {
+    time.map_or(Ok(()), |time| checked_ms("max_hold", time).map(drop))
 }

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use crate::base::error::Error;
 use crate::base::hold_ref::Held;
 use crate::base::lost::Lost;
-use crate::base::settings::lease_ms;
+use crate::base::settings::checked_ms;
 use crate::handles::with::{Holding, under};
 use crate::hold::{Hold, Owning};
 
@@ -57,7 +57,7 @@ macro_rules! guard {
             ///
             /// Dropping this future does not recall the request.
             pub async fn renew(&self, lease: Duration) -> Result<(), Error> {
-                lease_ms(lease)?;
+                checked_ms("lease", lease)?;
                 self.held.as_hold().renew(lease).await
             }
 

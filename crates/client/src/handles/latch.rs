@@ -14,7 +14,7 @@ use crate::base::command::command;
 use crate::base::deadline::Deadline;
 use crate::base::error::Error;
 use crate::base::reply::{read, read_or_null};
-use crate::base::settings::lease_ms;
+use crate::base::settings::checked_ms;
 use crate::shell::Core;
 
 /// A count-down latch: any number of tasks wait until it has been counted down to zero.
@@ -63,7 +63,7 @@ impl Latch {
     /// [`Broken`](crate::ErrorKind::Broken).
     #[doc = errors_as!("[`init`](Latch::init)")]
     pub async fn init_for(&self, count: u32, time: Duration) -> Result<bool, Error> {
-        self.close(count, Some(lease_ms(time)?)).await
+        self.close(count, Some(checked_ms("time", time)?)).await
     }
 
     async fn close(&self, count: u32, lease_ms: Option<u64>) -> Result<bool, Error> {
