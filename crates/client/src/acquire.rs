@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use dlock_wire::reply::quote;
 
 use crate::base::clock::{Moment, millis};
-use crate::base::deadline::Deadline;
 use crate::base::error::Error;
 use crate::base::options::Options;
 use crate::base::random::Name;
@@ -41,8 +40,8 @@ impl Handle {
     }
 
     /// Until when `acquire` and `with` wait.
-    pub(crate) fn deadline(&self) -> Deadline {
-        self.options.timeout.map_or(Deadline::Never, Deadline::after)
+    pub(crate) fn deadline(&self) -> Moment {
+        self.options.timeout.map_or(Moment::NEVER, |time| Moment::now().after(time))
     }
 
     pub(crate) fn not_acquired(&self) -> Error {
@@ -63,15 +62,15 @@ impl Handle {
     }
 }
 
-/// Acquires what the handle names. None: not granted in time.
+/// Acquires what the handle names, and waits for that until a deadline, if there is one. None: not granted in time.
 pub(crate) async fn acquire<G: Owning>(
     handle: &Handle,
-    deadline: Deadline,
+    deadline: Option<Moment>,
 ) -> Result<Option<G>, Error> {
     let limit = match deadline {
-        Deadline::Now => Limit::Try(Moment::now().after(handle.core.settings.response_timeout)),
-        Deadline::At(end) => Limit::At(end),
-        Deadline::Never => Limit::Never,
+        None => Limit::Try(Moment::now().after(handle.core.settings.response_timeout)),
+        Some(Moment::NEVER) => Limit::Never,
+        Some(end) => Limit::At(end),
     };
     match acquire_within(handle, limit).await {
         // In a quarantine, say: a server was there, and the time is over.

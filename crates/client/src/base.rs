@@ -6,7 +6,6 @@ mod doc;
 pub(crate) mod back_off;
 pub(crate) mod clock;
 pub(crate) mod command;
-pub(crate) mod deadline;
 pub(crate) mod dialer;
 pub(crate) mod error;
 pub(crate) mod flight;

@@ -10,7 +10,6 @@ use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 
 pub use crate::base::clock::{Moment, by_the_clock, follow_tokio, millis, sleep_until};
-pub use crate::base::deadline::Deadline;
 pub use crate::base::dialer::{Dial, Dialed};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lost::Lost;
@@ -190,7 +189,7 @@ pub async fn ask_server(
 
 /// Waits until the hold of `lock` with this token has ended, at most `time`. None: it is still in force.
 pub async fn await_end(lock: &Lock, token: u64, time: Duration) -> Result<Option<HoldEnd>, Error> {
-    let ended = lock.await_end(token, Deadline::after(time)).await?;
+    let ended = lock.await_end(token, Moment::now().after(time)).await?;
     Ok(ended.map(|ended| ended.how))
 }
 

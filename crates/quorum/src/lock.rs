@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_client::internal::{self, Deadline, Moment, millis};
+use dlock_client::internal::{self, Moment, millis};
 use dlock_client::{Client, Error, ErrorKind};
 use dlock_wire::names::LEASE_MAX_MS;
 use dlock_wire::reply::quote;
@@ -163,7 +163,7 @@ impl QuorumLock {
     ///
     /// Dropping this future releases in the background what was granted.
     pub async fn try_acquire(&self) -> Result<Option<QuorumGuard>, Error> {
-        self.acquire_with(Deadline::Now).await
+        self.acquire_with(Moment::now()).await
     }
 
     /// Tries until it has the lock.
@@ -177,7 +177,7 @@ impl QuorumLock {
     ///
     /// As [`try_acquire`](QuorumLock::try_acquire).
     pub async fn acquire(&self) -> Result<QuorumGuard, Error> {
-        let deadline = self.wait.map_or(Deadline::Never, Deadline::after);
+        let deadline = self.wait.map_or(Moment::NEVER, |time| Moment::now().after(time));
         let guard = self.acquire_with(deadline).await?;
         guard.ok_or_else(|| internal::of_keys(internal::not_acquired(), vec![self.key.to_vec()]))
     }
@@ -188,15 +188,15 @@ impl QuorumLock {
     ///
     /// As [`try_acquire`](QuorumLock::try_acquire).
     pub async fn acquire_timeout(&self, time: Duration) -> Result<Option<QuorumGuard>, Error> {
-        self.acquire_with(Deadline::after(time)).await
+        self.acquire_with(Moment::now().after(time)).await
     }
 
-    async fn acquire_with(&self, deadline: Deadline) -> Result<Option<QuorumGuard>, Error> {
+    async fn acquire_with(&self, deadline: Moment) -> Result<Option<QuorumGuard>, Error> {
         let token = |guard: &QuorumGuard| guard.token();
         internal::report_acquire(&self.key, token, self.attempts(deadline)).await
     }
 
-    async fn attempts(&self, deadline: Deadline) -> Result<Option<QuorumGuard>, Error> {
+    async fn attempts(&self, deadline: Moment) -> Result<Option<QuorumGuard>, Error> {
         let terms = self.terms()?;
         let _calls: Vec<_> = self.servers.iter().map(internal::begin_cleanup).collect();
         loop {
@@ -210,12 +210,9 @@ impl QuorumLock {
             };
             let pause = self.pause.1.saturating_sub(self.pause.0).mul_f64(internal::fraction());
             let pause = self.pause.0 + pause;
-            let again = match deadline {
-                Deadline::Now => false,
-                Deadline::At(end) => Moment::now().after(pause) < end,
-                Deadline::Never => error.is_none(),
-            };
-            if !again {
+            // Without a deadline, it does not wait for servers to come back.
+            let gives_up = deadline == Moment::NEVER && error.is_some();
+            if gives_up || Moment::now().after(pause) >= deadline {
                 return error.map_or(Ok(None), Err);
             }
             tokio::select! {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::stream::{self, BoxStream, StreamExt};
 
 use crate::base::back_off::BackOff;
-use crate::base::deadline::Deadline;
+use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::target::{Family, Keys, Target};
 use crate::handles::guard::Guard;
@@ -292,7 +292,7 @@ impl Watch {
                 }
                 Some(leader) if leader.token == self.last => {
                     let lock = &self.election.lock;
-                    lock.await_end(leader.token, Deadline::Never).await?;
+                    lock.await_end(leader.token, Moment::NEVER).await?;
                     pauses.reset();
                 }
                 // There is none; or a server that was the primary before does not know of the present one.

@@ -100,7 +100,7 @@ macro_rules! handle {
             ///
             /// Dropping this future releases in the background what it was granted.
             pub async fn try_acquire(&self) -> Result<Option<$guard>, $crate::base::error::Error> {
-                self.acquire_with($crate::base::deadline::Deadline::Now).await
+                self.acquire_within(None).await
             }
 
             #[doc = $in_turn]
@@ -118,7 +118,7 @@ macro_rules! handle {
             ///
             /// Dropping this future leaves the queue. What it was granted is released in the background.
             pub async fn acquire(&self) -> Result<$guard, $crate::base::error::Error> {
-                let guard = self.acquire_with(self.handle.deadline()).await?;
+                let guard = self.acquire_within(Some(self.handle.deadline())).await?;
                 guard.ok_or_else(|| self.handle.not_acquired())
             }
 
@@ -128,7 +128,7 @@ macro_rules! handle {
                 &self,
                 time: std::time::Duration,
             ) -> Result<Option<$guard>, $crate::base::error::Error> {
-                self.acquire_with($crate::base::deadline::Deadline::after(time)).await
+                self.acquire_within(Some($crate::base::clock::Moment::now().after(time))).await
             }
 
             /// Acquires as [`acquire`](Self::acquire), runs the work under the hold, and releases it. When the hold is
@@ -162,9 +162,9 @@ macro_rules! handle {
                 async move { handle.acquire().await?.with(work).await }
             }
 
-            async fn acquire_with(
+            async fn acquire_within(
                 &self,
-                deadline: $crate::base::deadline::Deadline,
+                deadline: Option<$crate::base::clock::Moment>,
             ) -> Result<Option<$guard>, $crate::base::error::Error> {
                 $crate::acquire::acquire(&self.handle, deadline).await
             }

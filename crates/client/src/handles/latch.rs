@@ -10,8 +10,8 @@ use dlock_wire::request::{
 };
 use redis::Value;
 
+use crate::base::clock::Moment;
 use crate::base::command::command;
-use crate::base::deadline::Deadline;
 use crate::base::error::Error;
 use crate::base::reply::{read, read_or_null};
 use crate::base::settings::checked_ms;
@@ -91,17 +91,17 @@ impl Latch {
     ///
     /// Dropping this future ends the wait.
     pub async fn wait(&self) -> Result<(), Error> {
-        while !self.await_open(Deadline::Never).await? {}
+        while !self.await_open(Moment::NEVER).await? {}
         Ok(())
     }
 
     /// As [`wait`](Latch::wait), but at most for `time`. False: it is still closed.
     #[doc = errors_as!("[`wait`](Latch::wait)")]
     pub async fn wait_timeout(&self, time: Duration) -> Result<bool, Error> {
-        self.await_open(Deadline::after(time)).await
+        self.await_open(Moment::now().after(time)).await
     }
 
-    async fn await_open(&self, deadline: Deadline) -> Result<bool, Error> {
+    async fn await_open(&self, deadline: Moment) -> Result<bool, Error> {
         let key = self.key.clone();
         let request =
             move |block_ms| command(Op::Latch(LatchOp::Await(Await { key: &key, block_ms })));

@@ -9,8 +9,8 @@ use dlock_wire::request::{
 use redis::Value;
 
 use crate::acquire::Handle;
+use crate::base::clock::Moment;
 use crate::base::command::command;
-use crate::base::deadline::Deadline;
 use crate::base::error::Error;
 use crate::base::random::Name;
 use crate::base::reply::{read, read_or_null};
@@ -151,7 +151,7 @@ impl Semaphore {
             let reqid = Some(reqid.as_bytes());
             command(Op::Sem(SemOp::Take(Take { block_ms, reqid, ..Take::new(&key, permits) })))
         };
-        let deadline = Deadline::after(time);
+        let deadline = Moment::now().after(time);
         let reply = self.handle.core.wait(self.key(), deadline, true, Box::new(take)).await?;
         Ok(reply != Value::Nil)
     }

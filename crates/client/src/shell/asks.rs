@@ -8,7 +8,6 @@ use redis::{Cmd, Value};
 use super::{Core, Pending};
 use crate::base::clock::Moment;
 use crate::base::command::command;
-use crate::base::deadline::Deadline;
 use crate::base::error::Error;
 use crate::machine::calls::{AskCall, Place, Replies, WaitCall, Waiting};
 
@@ -98,13 +97,12 @@ impl Core {
     pub(crate) async fn wait(
         &self,
         key: &[u8],
-        deadline: Deadline,
+        deadline: Moment,
         takes: bool,
         request: Waiting,
     ) -> Result<Value, Error> {
-        let place = Place::of(key);
-        let (end, limit) = (deadline.end(), self.settings.retry_for);
-        let call = WaitCall::new(place, request, takes, end, limit, Moment::now());
+        let (place, limit) = (Place::of(key), self.settings.retry_for);
+        let call = WaitCall::new(place, request, takes, deadline, limit, Moment::now());
         first(self.begin(call, true)?.replies().await?).map_err(|error| error.of_key(key))
     }
 }

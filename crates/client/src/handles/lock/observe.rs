@@ -8,8 +8,8 @@ use dlock_wire::request::{AwaitEnd, LockFamily, LockOp, Op};
 
 use super::Lock;
 use crate::acquire::Handle;
+use crate::base::clock::Moment;
 use crate::base::command::command;
-use crate::base::deadline::Deadline;
 use crate::base::error::Error;
 use crate::base::reply::read;
 use crate::base::target::Family;
@@ -28,7 +28,7 @@ impl Lock {
     pub(crate) async fn await_end(
         &self,
         token: u64,
-        deadline: Deadline,
+        deadline: Moment,
     ) -> Result<Option<Ended>, Error> {
         let Handle { core, keys, .. } = &self.handle;
         let (key, family) = (keys.first(), self.lock_family()?);

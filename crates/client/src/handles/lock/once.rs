@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use dlock_wire::reply::HoldEnd;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{sleep, timeout};
 
 use super::Lock;
 use crate::acquire::{Handle, acquire_within};
 use crate::base::back_off::BackOff;
 use crate::base::clock::Moment;
-use crate::base::deadline::Deadline;
 use crate::base::error::Error;
 use crate::base::flight::{Flight, SharedResult};
 use crate::handles::guard::Guard;
@@ -32,13 +32,6 @@ pub enum Once<T> {
     /// Another task or process ran it to its end while this call waited. A task of this client: with a clone of its
     /// result, if that has the same type.
     AnotherRan(Option<T>),
-}
-
-/// Who runs the work.
-enum Turn {
-    Ours(Guard),
-    /// Another client did, and the calls here up to this number waited for it.
-    AnotherRan(u64),
 }
 
 /// What a call of [`Lock::run_once`] has to do.
@@ -127,40 +120,33 @@ impl Lock {
         let Handle { core, target, keys, .. } = &self.handle;
         let flight = core.flights.join(target.family(), &keys.first().into());
         let number = flight.enter();
-        let turn = flight.turn(number);
-        let turn = match deadline {
-            Deadline::At(end) => match tokio::time::timeout(end.since(Moment::now()), turn).await {
-                Ok(turn) => turn,
-                Err(_) => return Err(self.handle.not_acquired()),
-            },
-            Deadline::Now | Deadline::Never => turn.await,
-        };
+        let turn = timeout(deadline.since(Moment::now()), flight.turn(number)).await;
+        let Ok(turn) = turn else { return Err(self.handle.not_acquired()) };
         let Some(permit) = turn else { return Ok(Begun::AnotherRan(flight.result())) };
         // Kept out of the tasks that wait for their turn: there may be very many.
-        match Box::pin(self.take_turn(&flight, deadline)).await? {
-            Turn::Ours(guard) => Ok(Begun::Ours(guard, Run { flight, _permit: permit })),
-            Turn::AnotherRan(up_to) => {
-                flight.finish(up_to, SharedResult::default());
-                Ok(Begun::AnotherRan(SharedResult::default()))
-            }
-        }
+        let guard = Box::pin(self.take_turn(&flight, deadline)).await?;
+        Ok(match guard {
+            Some(guard) => Begun::Ours(guard, Run { flight, _permit: permit }),
+            None => Begun::AnotherRan(SharedResult::default()),
+        })
     }
 
-    /// Acquires the lock, or waits for the end of a run elsewhere.
-    async fn take_turn(&self, flight: &Flight, deadline: Deadline) -> Result<Turn, Error> {
+    /// Acquires the lock, or waits for the end of a run elsewhere. None: there was one, and it has answered the calls
+    /// here that waited for it.
+    async fn take_turn(&self, flight: &Flight, deadline: Moment) -> Result<Option<Guard>, Error> {
         let lock = self.clone().no_reentry();
         let mut pauses = PAUSES;
         loop {
             let before = flight.joined();
             // Asked together: a hold that is seen here was in force after these calls began, so its end is the end of a
             // run that they waited for.
-            let within = deadline.within(lock.retry_for());
+            let within = deadline.since(Moment::now()).min(lock.retry_for());
             let limit = Limit::Try(Moment::now().after(within));
             let acquiring = acquire_within::<Guard>(&lock.handle, limit);
             let (seen, got) = tokio::join!(lock.holder_within(within), acquiring);
             let mut quarantine = Duration::ZERO;
             let guard = match got {
-                Err(error) if error.is_reply() && error.passes() && !deadline.is_over() => {
+                Err(error) if error.is_reply() && error.passes() && Moment::now() < deadline => {
                     quarantine = error.time_left();
                     None
                 }
@@ -171,24 +157,29 @@ impl Lock {
             match (guard, other) {
                 (Some(guard), Some(token)) => {
                     // It ended before the lock was acquired here.
-                    let at_once = Deadline::after(Duration::ZERO);
-                    let ended = lock.await_end(token, at_once).await?;
+                    let ended = lock.await_end(token, Moment::now()).await?;
                     if ended.is_none_or(|ended| ended.how != HoldEnd::Done) {
-                        return Ok(Turn::Ours(guard));
+                        return Ok(Some(guard));
                     }
-                    return Ok(Turn::AnotherRan(before));
+                    flight.finish(before, SharedResult::default());
+                    return Ok(None);
                 }
-                (Some(guard), None) => return Ok(Turn::Ours(guard)),
+                (Some(guard), None) => return Ok(Some(guard)),
                 (None, Some(token)) => match lock.await_run(flight, before, token, deadline).await?
                 {
                     None => return Err(lock.handle.not_acquired()),
-                    Some((HoldEnd::Done, up_to)) => return Ok(Turn::AnotherRan(up_to)),
+                    Some((HoldEnd::Done, up_to)) => {
+                        flight.finish(up_to, SharedResult::default());
+                        return Ok(None);
+                    }
                     Some(_) => pauses.reset(),
                 },
-                (None, None) if deadline.is_over() => return Err(lock.handle.not_acquired()),
+                (None, None) if deadline <= Moment::now() => {
+                    return Err(lock.handle.not_acquired());
+                }
                 (None, None) => {
-                    pauses.pause_within(deadline.within(Duration::MAX)).await;
-                    tokio::time::sleep(deadline.within(quarantine)).await;
+                    pauses.pause_within(deadline.since(Moment::now())).await;
+                    sleep(deadline.since(Moment::now()).min(quarantine)).await;
                 }
             }
         }
@@ -201,18 +192,16 @@ impl Lock {
         flight: &Flight,
         mut certain: u64,
         token: u64,
-        deadline: Deadline,
+        deadline: Moment,
     ) -> Result<Option<(HoldEnd, u64)>, Error> {
         loop {
-            let end = Moment::now().after(deadline.within(SLICE));
-            match self.await_end(token, Deadline::At(end)).await {
-                Ok(None) if deadline.is_over() => return Ok(None),
-                Ok(None) => certain = flight.joined(),
-                Ok(Some(ended)) => {
+            match self.await_end(token, deadline.min(Moment::now().after(SLICE))).await? {
+                Some(ended) => {
                     let up_to = if ended.is_late { certain } else { flight.joined() };
                     return Ok(Some((ended.how, up_to)));
                 }
-                Err(error) => return Err(error),
+                None if deadline <= Moment::now() => return Ok(None),
+                None => certain = flight.joined(),
             }
         }
     }
