@@ -47,13 +47,14 @@ impl Handle {
     pub(crate) fn not_acquired(&self) -> Error {
         Error::not_acquired().of_key(self.keys.first())
     }
+}
 
-    /// What `Debug` shows of the handle of that name.
-    pub(crate) fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let keys = self.keys.iter();
         let of = keys.len();
         let shown: Vec<_> = keys.take(8).map(quote).collect();
-        f.debug_struct(name)
+        f.debug_struct("Handle")
             .field("keys", &shown)
             .field("of", &of)
             .field("target", &self.target)
@@ -109,7 +110,8 @@ async fn run<G: Owning>(handle: &Handle, limit: Limit) -> Result<Option<G>, Erro
     let pending = core.begin(call(handle, limit)?, true)?;
     match pending.await {
         Outcome::Held(tracked) => {
-            Ok(Some(G::new(Hold::new(core.clone(), tracked, handle.options.clone()))))
+            let (core, options) = (core.clone(), handle.options.clone());
+            Ok(Some(G::new(Hold { core, tracked, options })))
         }
         Outcome::NotHeld(error) => error.map_or(Ok(None), Err),
         Outcome::Granted(_) | Outcome::Answered(_) => Err(Error::closed()),

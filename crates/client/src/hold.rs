@@ -22,7 +22,7 @@ use crate::shell::Core;
 /// A view of a hold, for the work that is done under it. Cheap to clone; it keeps no hold alive.
 #[derive(Clone)]
 pub struct Hold {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     pub(crate) tracked: Arc<TrackedHold>,
     /// What it was acquired with.
     pub(crate) options: Arc<Options>,
@@ -93,14 +93,6 @@ impl Hold {
     pub fn valid_for(&self) -> Duration {
         self.lost_now();
         self.tracked.look(|state| state.valid_for(Moment::now()))
-    }
-
-    pub(crate) fn new(core: Arc<Core>, tracked: Arc<TrackedHold>, options: Arc<Options>) -> Self {
-        Self { core, tracked, options }
-    }
-
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.core
     }
 
     /// It was lost before the work under it was done, or there is no such work.

@@ -183,13 +183,6 @@ pub struct Guard {
 
 guard!(Guard of Hold);
 
-impl Guard {
-    /// The work under it is done: its release tells observers.
-    pub(crate) fn set_done(&self) {
-        self.held.tracked.set_done();
-    }
-}
-
 /// Permits of a semaphore. Return them with [`release`](Permit::release); dropping does so in the background.
 #[must_use = "the permits are released when this is dropped"]
 #[derive(Debug)]

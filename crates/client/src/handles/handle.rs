@@ -62,11 +62,6 @@ macro_rules! handle {
                 self
             }
 
-            pub(crate) fn owned_by(mut self, owner: &std::sync::Arc<[u8]>) -> Self {
-                self.handle.options_mut().owner = Some(owner.clone());
-                self
-            }
-
             /// A text for people, 0 to 256 bytes, that INFO and WAITERS show.
             #[must_use]
             pub fn label(mut self, label: impl AsRef<[u8]>) -> Self {
@@ -167,12 +162,6 @@ macro_rules! handle {
                 deadline: Option<$crate::base::clock::Moment>,
             ) -> Result<Option<$guard>, $crate::base::error::Error> {
                 $crate::acquire::acquire(&self.handle, deadline).await
-            }
-        }
-
-        impl std::fmt::Debug for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                self.handle.debug(stringify!($name), f)
             }
         }
     };

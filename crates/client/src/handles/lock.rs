@@ -48,7 +48,7 @@ pub use self::once::Once;
 /// assert!(token > 0);
 /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Lock {
     handle: Handle,
 }
@@ -191,8 +191,8 @@ impl RwLock {
         Self { read: of(Mode::Read), write: of(Mode::Write) }
     }
 
-    pub(crate) fn owned_by(self, owner: &Arc<[u8]>) -> Self {
-        Self { read: self.read.owned_by(owner), write: self.write.owned_by(owner) }
+    pub(crate) fn owned_by(self, owner: &[u8]) -> Self {
+        Self { read: self.read.owner(owner), write: self.write.owner(owner) }
     }
 
     /// Whether it is held, in either mode, as [`Lock::is_locked`].

@@ -18,7 +18,7 @@ use crate::hold::Hold;
 /// assert!(client.lock("account:2").try_acquire().await?.is_none());
 /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct MultiLock {
     handle: Handle,
 }
@@ -34,7 +34,7 @@ pub struct MultiLock {
 /// assert!(stripes.try_acquire().await?.is_none());
 /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct AnyLock {
     handle: Handle,
 }

@@ -87,12 +87,12 @@ impl Owner {
 
     /// As [`Client::lock`], for this owner.
     pub fn lock(&self, key: impl AsRef<[u8]>) -> Lock {
-        self.client.lock(key).owned_by(&self.name)
+        self.client.lock(key).owner(&self.name)
     }
 
     /// As [`Client::fair_lock`], for this owner.
     pub fn fair_lock(&self, key: impl AsRef<[u8]>) -> Lock {
-        self.client.fair_lock(key).owned_by(&self.name)
+        self.client.fair_lock(key).owner(&self.name)
     }
 
     /// As [`Client::rw_lock`], for this owner: a reader that acquires [`write`](RwLock::write) is upgraded.
@@ -102,22 +102,22 @@ impl Owner {
 
     /// As [`Client::semaphore`], for this owner.
     pub fn semaphore(&self, key: impl AsRef<[u8]>) -> Semaphore {
-        self.client.semaphore(key).owned_by(&self.name)
+        self.client.semaphore(key).owner(&self.name)
     }
 
     /// As [`Client::multi_lock`], for this owner.
     pub fn multi_lock<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> MultiLock {
-        self.client.multi_lock(keys).owned_by(&self.name)
+        self.client.multi_lock(keys).owner(&self.name)
     }
 
     /// As [`Client::any_lock`], for this owner.
     pub fn any_lock<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> AnyLock {
-        self.client.any_lock(keys).owned_by(&self.name)
+        self.client.any_lock(keys).owner(&self.name)
     }
 
     /// As [`Client::striped_lock`], for this owner.
     pub fn striped_lock(&self, key: impl AsRef<[u8]>, stripes: u32) -> AnyLock {
-        self.client.striped_lock(key, stripes).owned_by(&self.name)
+        self.client.striped_lock(key, stripes).owner(&self.name)
     }
 }
 

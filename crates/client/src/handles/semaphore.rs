@@ -30,7 +30,7 @@ use crate::handles::handle::handle;
 /// assert!(downloads.try_acquire().await?.is_none());
 /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Semaphore {
     handle: Handle,
 }

@@ -62,7 +62,7 @@ impl Guard {
             return Err(Error::invalid(text).of_key(self.key()));
         }
         let target = Target::Lock(Family::Rw(mode));
-        let mut lock = Lock::new(self.core(), target, keys.clone());
+        let mut lock = Lock::new(&self.core, target, keys.clone());
         lock.handle.options = self.options.clone();
         let (terms, options) = (self.tracked.terms(), lock.handle.options_mut());
         options.owner = Some(owner.clone());

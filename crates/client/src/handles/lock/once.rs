@@ -216,7 +216,7 @@ impl Run {
         // These had begun when the work was done, too.
         let up_to = self.flight.joined();
         lasted(guard)?;
-        guard.set_done();
+        guard.tracked.set_done();
         let value = verdict::<T, Error>(Ok(value), Holding::release(guard).await)?;
         // The runner has one of the references.
         let others_wait = Arc::strong_count(&self.flight) > 1;
