@@ -26,7 +26,8 @@ pub(crate) struct Replicas {
     pub(crate) lease: Duration,
 }
 
-/// What a server says of its quarantine. The default confirms nothing.
+/// What a server says of its quarantine, once enough replicas have a write: it decides what that confirms. The default
+/// confirms nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Quarantine {
     /// It is in one.
@@ -78,54 +79,39 @@ impl Replicas {
         requests
     }
 
-    /// What the replies say of any number of replicas.
-    pub(crate) fn read(self, replies: Vec<Value>) -> Result<Acknowledged, Error> {
+    /// What the replies say. The error `Replicas`: too few have it.
+    pub(crate) fn read(self, replies: Vec<Value>) -> Result<Quarantine, Error> {
         let mut replies =
             replies.into_iter().map(|reply| reply.extract_error().map_err(Error::from_redis));
-        let replicas = replies.next().transpose()?.map_or(0, |reply| acknowledged(&reply));
+        let acknowledged = replies.next().transpose()?.map_or(0, |reply| acknowledged(&reply));
         let info = replies.next().transpose()?;
-        let quarantine = match info {
-            Some(info) if self.checks_quarantine => {
-                let is_short = |length| length < millis(self.lease);
-                if quarantine_ms(&info, "length")?.is_some_and(is_short) {
-                    Quarantine::default()
-                } else {
-                    quarantine(&info)?
-                }
-            }
-            _ => Quarantine::NONE,
+        if acknowledged < self.wanted {
+            let text = format!("{acknowledged} of {} replicas have it in time", self.wanted);
+            let kind = ErrorKind::Replicas { acknowledged, wanted: self.wanted };
+            return Err(Error::new(kind, text));
+        }
+        let Some(info) = info.filter(|_| self.checks_quarantine) else {
+            return Ok(Quarantine::NONE);
         };
-        Ok(Acknowledged { replicas, quarantine })
+        let is_short = |length| length < millis(self.lease);
+        if quarantine_ms(&info, "length")?.is_some_and(is_short) {
+            return Ok(Quarantine::default());
+        }
+        quarantine(&info)
     }
 
     /// Why they do not confirm a renewal that was sent then, if they have to.
     pub(crate) fn confirm(
         this: Option<Self>,
-        found: Option<Result<Acknowledged, Error>>,
+        found: Option<Result<Quarantine, Error>>,
         sent: Moment,
     ) -> Result<(), Error> {
-        let Some(this) = this else { return Ok(()) };
-        let found = found.unwrap_or_else(|| Err(Error::unavailable("no answer in time")));
-        let covers = this.enough(found?)?.covers(sent);
-        if covers { Ok(()) } else { Err(Error::in_quarantine()) }
-    }
-
-    /// The error `Replicas` if that is too few. If it is enough, the quarantine decides.
-    pub(crate) fn enough(self, found: Acknowledged) -> Result<Quarantine, Error> {
-        let (acknowledged, wanted) = (found.replicas, self.wanted);
-        if acknowledged >= wanted {
-            return Ok(found.quarantine);
+        if this.is_none() {
+            return Ok(());
         }
-        let text = format!("{acknowledged} of {wanted} replicas have it in time");
-        Err(Error::new(ErrorKind::Replicas { acknowledged, wanted }, text))
+        let found = found.unwrap_or_else(|| Err(Error::unavailable("no answer in time")));
+        if found?.covers(sent) { Ok(()) } else { Err(Error::in_quarantine()) }
     }
-}
-
-/// What the server said of its replicas.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Acknowledged {
-    replicas: u32,
-    quarantine: Quarantine,
 }
 
 fn quarantine(info: &Value) -> Result<Quarantine, Error> {

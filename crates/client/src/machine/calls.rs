@@ -22,7 +22,7 @@ use crate::base::error::{Error, ErrorKind};
 use crate::base::hold_ref::HoldRef;
 use crate::base::lost::Lost;
 use crate::base::random::Name;
-use crate::base::replicas::{Acknowledged, Replicas};
+use crate::base::replicas::{Quarantine, Replicas};
 
 /// Where a request goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,8 +53,8 @@ pub(crate) struct Sending {
 pub(crate) struct Replies {
     /// One for each command.
     pub(crate) values: Vec<Result<Value, Error>>,
-    /// What the server said of its replicas, if that was asked.
-    pub(crate) confirmed: Option<Result<Acknowledged, Error>>,
+    /// Whether enough replicas have it, if that was asked.
+    pub(crate) confirmed: Option<Result<Quarantine, Error>>,
     /// When it was written.
     pub(crate) sent: Moment,
 }

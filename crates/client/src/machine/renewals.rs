@@ -16,7 +16,7 @@ use crate::base::clock::Moment;
 use crate::base::error::Error;
 use crate::base::lost::Lost;
 use crate::base::random::Name;
-use crate::base::replicas::{Acknowledged, Replicas};
+use crate::base::replicas::{Quarantine, Replicas};
 use crate::telemetry;
 
 impl Machine {
@@ -136,7 +136,7 @@ impl Machine {
         &mut self,
         holds: Vec<Renewing>,
         values: Vec<Result<Value, Error>>,
-        confirmed: Option<&Result<Acknowledged, Error>>,
+        confirmed: Option<&Result<Quarantine, Error>>,
     ) {
         let (mut values, replicas) = (values.into_iter(), Replicas::of(&self.settings));
         for Renewing { hold, asked, commands } in holds {

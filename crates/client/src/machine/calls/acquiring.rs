@@ -16,7 +16,7 @@ use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::hold_ref::HoldRef;
 use crate::base::random::{Name, fraction};
-use crate::base::replicas::{Acknowledged, Replicas};
+use crate::base::replicas::{Quarantine, Replicas};
 
 /// An acquire.
 pub(crate) struct AcquireCall {
@@ -121,12 +121,11 @@ impl AcquireCall {
     /// Why replicas do not confirm a grant that was asked for then.
     fn not_confirmed(
         &self,
-        confirmed: Option<Result<Acknowledged, Error>>,
+        confirmed: Option<Result<Quarantine, Error>>,
         sent: Moment,
     ) -> Option<Error> {
-        let replicas = self.replicas?;
-        let found = confirmed.unwrap_or_else(|| Err(no_answer(None)));
-        match found.and_then(|found| replicas.enough(found)) {
+        self.replicas?;
+        match confirmed.unwrap_or_else(|| Err(no_answer(None))) {
             Ok(found) if found.grants(sent) => None,
             Ok(_) => Some(Error::in_quarantine()),
             Err(error) => Some(error),

@@ -10,7 +10,7 @@ use super::{Call, Next, Outcome, Place, Replies, Sending, late, seen};
 use crate::base::clock::Moment;
 use crate::base::error::Error;
 use crate::base::random::fraction;
-use crate::base::replicas::{Acknowledged, Replicas};
+use crate::base::replicas::{Quarantine, Replicas};
 
 /// Commands that may be repeated, each until it is answered.
 pub(crate) struct AskCall {
@@ -101,7 +101,7 @@ impl AskCall {
         }
     }
 
-    fn done(&mut self, confirmed: Option<Result<Acknowledged, Error>>) -> Next {
+    fn done(&mut self, confirmed: Option<Result<Quarantine, Error>>) -> Next {
         let of_key = |error: Error| match &self.releases {
             Some(key) => error.of_key(key),
             None => error,
