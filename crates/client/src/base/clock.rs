@@ -3,6 +3,7 @@
 //! A laptop that slept for an hour must not wake up believing in a lease of thirty seconds. On Linux this is
 //! `CLOCK_BOOTTIME`; elsewhere it is [`std::time::Instant`].
 
+use std::sync::OnceLock;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -16,16 +17,13 @@ impl Moment {
 
     /// This moment.
     pub fn now() -> Self {
-        if let Some(nanos) = tokios::nanos() {
-            return Self(nanos);
-        }
-        Self(source::nanos())
+        Self(tokio_nanos().unwrap_or_else(boot_nanos))
     }
 
     /// That long after this moment; at most [`Moment::NEVER`].
     #[must_use]
     pub fn after(self, time: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
+        Self(self.0.saturating_add(whole(time)))
     }
 
     /// How long after `earlier` this is; zero if it is not.
@@ -51,22 +49,15 @@ pub async fn sleep_until(moment: Moment) {
     if moment == Moment::NEVER {
         std::future::pending::<()>().await;
     }
+    // With one clock there is no need for slices.
+    let slice = if JOINT.get().is_some() { Duration::MAX } else { Duration::from_millis(250) };
     loop {
         let rest = moment.since(Moment::now());
         if rest.is_zero() {
             return;
         }
-        tokio::time::sleep(rest.min(slice())).await;
+        tokio::time::sleep(rest.min(slice)).await;
     }
-}
-
-/// How long to sleep at a time.
-fn slice() -> Duration {
-    if tokios::nanos().is_some() {
-        // The two clocks are one.
-        return Duration::MAX;
-    }
-    Duration::from_millis(250)
 }
 
 /// What `told` resolves to, or what `look` finds: it looks at each poll. A timer fires only when its driver is polled,
@@ -97,58 +88,40 @@ pub(crate) fn lease_for(rest: Duration) -> Duration {
 }
 
 #[cfg(target_os = "linux")]
-mod source {
+fn boot_nanos() -> u64 {
     use rustix::time::{ClockId, clock_gettime};
 
-    pub(super) fn nanos() -> u64 {
-        let time = clock_gettime(ClockId::Boottime);
-        // Neither part is negative since the machine was started.
-        time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
-    }
+    let time = clock_gettime(ClockId::Boottime);
+    // Neither part is negative since the machine was started.
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
 #[cfg(not(target_os = "linux"))]
-mod source {
-    use std::sync::OnceLock;
+fn boot_nanos() -> u64 {
     use std::time::Instant;
 
-    pub(super) fn nanos() -> u64 {
-        static BEGINNING: OnceLock<Instant> = OnceLock::new();
-        let beginning = *BEGINNING.get_or_init(Instant::now);
-        u64::try_from(beginning.elapsed().as_nanos()).unwrap_or(u64::MAX)
-    }
+    static BEGINNING: OnceLock<Instant> = OnceLock::new();
+    whole(BEGINNING.get_or_init(Instant::now).elapsed())
 }
+
+/// A moment of tokio's clock and of the other one. Later moments count from it, so that none is before an earlier one.
+static JOINT: OnceLock<(tokio::time::Instant, u64)> = OnceLock::new();
 
 /// From now on, this is tokio's clock: a test can step it. All clients of the process follow.
 pub fn follow_tokio() {
-    tokios::follow();
+    JOINT.get_or_init(|| (tokio::time::Instant::now(), boot_nanos()));
 }
 
-mod tokios {
-    use std::sync::OnceLock;
-    use std::time::Duration;
+fn tokio_nanos() -> Option<u64> {
+    let (joint, nanos) = *JOINT.get()?;
+    let now = tokio::time::Instant::now();
+    // Before: by the clock of another runtime, which was paused earlier. One of the two is zero.
+    let (after, before) = (now.duration_since(joint), joint.duration_since(now));
+    Some(nanos.saturating_add(whole(after)).saturating_sub(whole(before)))
+}
 
-    use tokio::time::Instant;
-
-    use super::source;
-
-    /// A moment on both clocks. Later moments count from it, so that none is before an earlier one.
-    static JOINT: OnceLock<(Instant, u64)> = OnceLock::new();
-
-    pub(super) fn follow() {
-        JOINT.get_or_init(|| (Instant::now(), source::nanos()));
-    }
-
-    pub(super) fn nanos() -> Option<u64> {
-        let (joint, nanos) = *JOINT.get()?;
-        let now = Instant::now();
-        let whole = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        Some(match now.checked_duration_since(joint) {
-            Some(after) => nanos.saturating_add(whole(after)),
-            // The clock of another runtime, which was paused before.
-            None => nanos.saturating_sub(whole(joint.saturating_duration_since(now))),
-        })
-    }
+fn whole(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
