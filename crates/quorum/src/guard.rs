@@ -158,10 +158,6 @@ impl Holding for QuorumGuard {
         vec![self.held.key.to_vec()]
     }
 
-    fn in_span<F: Future>(&self, work: F) -> impl Future<Output = F::Output> {
-        work
-    }
-
     async fn release(&self) -> Result<(), Error> {
         let lost = Holding::lost_now(self);
         // An error: it has been told, or has ended.

@@ -15,7 +15,6 @@ use crate::base::error::{Error, ErrorKind};
 use crate::base::target::{Family, Keys, Target};
 use crate::handles::guard::Guard;
 use crate::handles::lock::Lock;
-use crate::handles::with::Holding;
 use crate::hold::Hold;
 use crate::shell::Core;
 
@@ -137,7 +136,7 @@ impl Election {
             let done = tokio::select! {
                 biased;
                 _ = leadership.lost() => ControlFlow::Continue(()),
-                done = leadership.guard.in_span(work(leadership.hold())) => done,
+                done = leadership.tracked.report.instrument(work(leadership.hold())) => done,
             };
             // After an error, the leadership ends with its lease.
             let _ = leadership.resign().await;
@@ -175,12 +174,28 @@ impl Election {
 
     /// The leaders, from the one of this moment on.
     pub fn observe(&self) -> Leaders {
-        let watch = Watch { election: self.clone(), last: 0 };
-        let stream = stream::unfold(watch, |mut watch| async {
-            let next = watch.next().await;
-            Some((next, watch))
+        let stream = stream::unfold((self.clone(), 0), |(election, last)| async move {
+            let next = election.leader_after(last).await;
+            let last = next.as_ref().map_or(last, |leader| leader.token);
+            Some((next, (election, last)))
         });
         Leaders { stream: stream.boxed() }
+    }
+
+    /// Waits until another one leads than that with this token.
+    async fn leader_after(&self, last: u64) -> Result<Leader, Error> {
+        let mut pauses = PAUSES;
+        loop {
+            match self.leader().await? {
+                Some(leader) if leader.token > last => return Ok(leader),
+                Some(leader) if leader.token == last => {
+                    self.lock.await_end(last, Moment::NEVER).await?;
+                    pauses.reset();
+                }
+                // There is none; or a server that was the primary before does not know of the present one.
+                Some(_) | None => pauses.pause().await,
+            }
+        }
     }
 }
 
@@ -259,12 +274,6 @@ pub struct Leaders {
     stream: BoxStream<'static, Result<Leader, Error>>,
 }
 
-struct Watch {
-    election: Election,
-    /// The token of the leader that was seen last.
-    last: u64,
-}
-
 impl Leaders {
     /// The next leader.
     ///
@@ -278,27 +287,6 @@ impl Leaders {
     pub async fn next(&mut self) -> Result<Leader, Error> {
         // It has no end.
         self.stream.next().await.unwrap_or_else(|| Err(Error::closed()))
-    }
-}
-
-impl Watch {
-    async fn next(&mut self) -> Result<Leader, Error> {
-        let mut pauses = PAUSES;
-        loop {
-            match self.election.leader().await? {
-                Some(leader) if leader.token > self.last => {
-                    self.last = leader.token;
-                    return Ok(leader);
-                }
-                Some(leader) if leader.token == self.last => {
-                    let lock = &self.election.lock;
-                    lock.await_end(leader.token, Moment::NEVER).await?;
-                    pauses.reset();
-                }
-                // There is none; or a server that was the primary before does not know of the present one.
-                Some(_) | None => pauses.pause().await,
-            }
-        }
     }
 }
 

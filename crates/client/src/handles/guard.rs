@@ -83,8 +83,8 @@ macro_rules! guard {
                 F: Future<Output = Result<T, E>>,
                 E: From<Error>,
             {
-                let hold = self.hold();
-                under(&self, || work(hold)).await
+                let tracked = &self.held.as_hold().tracked;
+                under(&self, || tracked.report.instrument(work(self.hold()))).await
             }
         }
 
@@ -107,10 +107,6 @@ macro_rules! guard {
 
             fn lost_keys(&self) -> Vec<Vec<u8>> {
                 self.held.as_hold().tracked.lost_keys()
-            }
-
-            fn in_span<F: Future>(&self, work: F) -> impl Future<Output = F::Output> {
-                self.held.as_hold().tracked.report.instrument(work)
             }
 
             fn release(&self) -> impl Future<Output = Result<(), Error>> + Send {

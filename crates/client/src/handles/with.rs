@@ -14,9 +14,6 @@ pub trait Holding {
     /// The keys that were lost, if it was: all of them, unless the server named some.
     fn lost_keys(&self) -> Vec<Vec<u8>>;
 
-    /// The work, inside the span of the hold.
-    fn in_span<F: Future>(&self, work: F) -> impl Future<Output = F::Output>;
-
     /// Releases the hold.
     fn release(&self) -> impl Future<Output = Result<(), Error>> + Send;
 }
@@ -37,7 +34,7 @@ where
     let done = tokio::select! {
         biased;
         how = hold.lost() => return Err(Error::lost(how).of_keys(hold.lost_keys()).into()),
-        done = hold.in_span(work()) => done,
+        done = work() => done,
     };
     lasted(hold)?;
     verdict(done, hold.release().await)
