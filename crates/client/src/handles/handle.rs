@@ -95,7 +95,7 @@ macro_rules! handle {
             ///
             /// Dropping this future releases in the background what it was granted.
             pub async fn try_acquire(&self) -> Result<Option<$guard>, $crate::base::error::Error> {
-                self.acquire_within(None).await
+                $crate::acquire::acquire(&self.handle, None).await
             }
 
             #[doc = $in_turn]
@@ -113,7 +113,8 @@ macro_rules! handle {
             ///
             /// Dropping this future leaves the queue. What it was granted is released in the background.
             pub async fn acquire(&self) -> Result<$guard, $crate::base::error::Error> {
-                let guard = self.acquire_within(Some(self.handle.deadline())).await?;
+                let deadline = Some(self.handle.deadline());
+                let guard = $crate::acquire::acquire(&self.handle, deadline).await?;
                 guard.ok_or_else(|| self.handle.not_acquired())
             }
 
@@ -123,7 +124,8 @@ macro_rules! handle {
                 &self,
                 time: std::time::Duration,
             ) -> Result<Option<$guard>, $crate::base::error::Error> {
-                self.acquire_within(Some($crate::base::clock::Moment::now().after(time))).await
+                let deadline = Some($crate::base::clock::Moment::now().after(time));
+                $crate::acquire::acquire(&self.handle, deadline).await
             }
 
             /// Acquires as [`acquire`](Self::acquire), runs the work under the hold, and releases it. When the hold is
@@ -155,13 +157,6 @@ macro_rules! handle {
             {
                 let handle = self.clone();
                 async move { handle.acquire().await?.with(work).await }
-            }
-
-            async fn acquire_within(
-                &self,
-                deadline: Option<$crate::base::clock::Moment>,
-            ) -> Result<Option<$guard>, $crate::base::error::Error> {
-                $crate::acquire::acquire(&self.handle, deadline).await
             }
         }
     };
