@@ -162,10 +162,9 @@ impl Hold {
 
     /// What the replies to its release say.
     fn released(&self, replies: Replies) -> Result<(), Error> {
-        let hold = &self.tracked.hold_ref;
-        let (mut reason, mut failed) = (None, None);
+        let (mut lost, mut failed) = (None, None);
         let (mut gone, mut unknown) = (Vec::new(), Vec::new());
-        for (reply, key) in replies.values.into_iter().zip(hold.keys()) {
+        for (reply, key) in replies.values.into_iter().zip(self.tracked.hold_ref.keys()) {
             let answer = match reply {
                 Ok(Value::Int(_)) => Verdict::Released,
                 Ok(_) => Verdict::Unknown,
@@ -184,22 +183,21 @@ impl Hold {
             match self.tracked.look(|state| state.released(answer)) {
                 Verdict::Released => {}
                 Verdict::Lost(how) => {
-                    reason = Some(how);
+                    lost = Some(how);
                     gone.push(key);
                 }
                 Verdict::Unknown => unknown.push(key),
             }
         }
         // A loss that was told stays one, whatever the parts say now.
-        let told = self.tracked.look(HoldState::lost);
-        if let Some(reason) = told.or(reason) {
-            let keys = if told.is_some() { self.tracked.lost_keys() } else { gone };
-            return Err(Error::lost_by_the_end(reason).of_keys(keys));
+        if let Some(how) = self.tracked.look(HoldState::lost) {
+            return Err(Error::lost_by_the_end(how).of_keys(self.tracked.lost_keys()));
         }
-        match failed {
+        match (lost, failed) {
+            (Some(how), _) => Err(Error::lost_by_the_end(how).of_keys(gone)),
             _ if !unknown.is_empty() => Err(Error::release_unknown().of_keys(unknown)),
-            Some(error) => Err(error.of_key(self.key())),
-            None => Ok(()),
+            (None, Some(error)) => Err(error.of_key(self.key())),
+            (None, None) => Ok(()),
         }
     }
 }
