@@ -1,10 +1,7 @@
 //! How locks and permits are acquired: the one engine behind all handles.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-use dlock_wire::reply::quote;
 
 use crate::base::clock::{Moment, millis};
 use crate::base::error::Error;
@@ -22,7 +19,7 @@ use crate::shell::Core;
 use crate::telemetry::acquiring;
 
 /// What a handle acquires, and how.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct Handle {
     pub(crate) core: Arc<Core>,
     pub(crate) target: Target,
@@ -46,20 +43,6 @@ impl Handle {
 
     pub(crate) fn not_acquired(&self) -> Error {
         Error::not_acquired().of_key(self.keys.first())
-    }
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let keys = self.keys.iter();
-        let of = keys.len();
-        let shown: Vec<_> = keys.take(8).map(quote).collect();
-        f.debug_struct("Handle")
-            .field("keys", &shown)
-            .field("of", &of)
-            .field("target", &self.target)
-            .field("options", &self.options)
-            .finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,7 @@
 //! What an acquire takes, and the commands of each family of locks.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 
 use dlock_wire::names::{KEYS_MAX, PERMITS_MAX};
@@ -53,7 +54,7 @@ impl Target {
 }
 
 /// The keys of an acquire.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Keys(Arc<[Arc<[u8]>]>);
 
 impl Keys {
@@ -83,6 +84,14 @@ impl Keys {
             Some(twice) => Err(Error::invalid(format!("key {} given twice", quote(twice)))),
             None => Ok(()),
         }
+    }
+}
+
+/// How many of them, and the first few.
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown: Vec<_> = self.iter().take(8).map(quote).collect();
+        write!(f, "{} {shown:?}", self.0.len())
     }
 }
 

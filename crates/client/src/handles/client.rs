@@ -1,6 +1,5 @@
 //! The client itself: connects, and makes handles.
 
-use std::fmt;
 use std::sync::Arc;
 
 use dlock_wire::names::KEYS_MAX;
@@ -26,7 +25,7 @@ use crate::shell::Core;
 /// guard.release().await?;
 /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Client {
     core: Arc<Core>,
 }
@@ -94,12 +93,5 @@ impl Client {
         let stripe = |n: u32| [b"{", key, b"}:", n.to_string().as_bytes()].concat();
         let stripes = (0..stripes.min(KEYS_MAX + 1)).map(stripe);
         AnyLock::new(&self.core, Target::Any, Keys::of(stripes))
-    }
-}
-
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let servers: Vec<_> = self.core.servers().into_iter().map(|(_, name)| name).collect();
-        f.debug_struct("Client").field("servers", &servers).finish_non_exhaustive()
     }
 }

@@ -1,10 +1,9 @@
 //! Count-down latches.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_wire::reply::{LatchInfo, quote};
+use dlock_wire::reply::LatchInfo;
 use dlock_wire::request::{
     Await, CountDown, LatchInit, LatchOp, LatchRead, OneKey, Op, Read, Request,
 };
@@ -15,6 +14,7 @@ use crate::base::command::command;
 use crate::base::error::Error;
 use crate::base::reply::{read, read_or_null};
 use crate::base::settings::checked_ms;
+use crate::base::target::Keys;
 use crate::shell::Core;
 
 /// A count-down latch: any number of tasks wait until it has been counted down to zero.
@@ -38,15 +38,15 @@ use crate::shell::Core;
 /// - A latch that is not there is open: call `init_for` first, and give it more time than a task may take to arrive.
 /// - A count-down has no owner. A task that calls it twice counts twice, and a task that died after it is not missed.
 /// - A task that starts again after the round has begun makes a new latch, and waits there until its time limit.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Latch {
     core: Arc<Core>,
-    key: Arc<[u8]>,
+    key: Keys,
 }
 
 impl Latch {
     pub(crate) fn new(core: &Arc<Core>, key: &[u8]) -> Self {
-        Self { core: core.clone(), key: key.into() }
+        Self { core: core.clone(), key: Keys::of([key]) }
     }
 
     /// Closes it with this count, 1 to 2^31 - 1. False: one is closed already.
@@ -67,7 +67,7 @@ impl Latch {
     }
 
     async fn close(&self, count: u32, lease_ms: Option<u64>) -> Result<bool, Error> {
-        let init = LatchInit { key: &self.key, count, lease_ms };
+        let init = LatchInit { key: self.key.first(), count, lease_ms };
         Ok(read::<u64>(self.call(Op::Latch(LatchOp::Init(init))).await?)? == 1)
     }
 
@@ -75,7 +75,7 @@ impl Latch {
     #[doc = errors_as!("[`init`](Latch::init)")]
     pub async fn count_down(&self, by: u32) -> Result<i64, Error> {
         let reqid = crate::base::random::Name::new();
-        let step = CountDown { key: &self.key, n: by, reqid: Some(reqid.as_bytes()) };
+        let step = CountDown { key: self.key.first(), n: by, reqid: Some(reqid.as_bytes()) };
         read(self.call(Op::Latch(LatchOp::CountDown(step))).await?)
     }
 
@@ -103,9 +103,10 @@ impl Latch {
 
     async fn await_open(&self, deadline: Moment) -> Result<bool, Error> {
         let key = self.key.clone();
-        let request =
-            move |block_ms| command(Op::Latch(LatchOp::Await(Await { key: &key, block_ms })));
-        let reply = self.core.wait(&self.key, deadline, false, Box::new(request));
+        let request = move |block_ms| {
+            command(Op::Latch(LatchOp::Await(Await { key: key.first(), block_ms })))
+        };
+        let reply = self.core.wait(self.key.first(), deadline, false, Box::new(request));
         Ok(reply.await? != Value::Nil)
     }
 
@@ -116,7 +117,8 @@ impl Latch {
     /// As [`init`](Latch::init).
     #[doc = cancel_read!()]
     pub async fn remaining(&self) -> Result<Option<u64>, Error> {
-        let reply = self.call(Read::Latch(LatchRead::Info(OneKey { key: &self.key }))).await?;
+        let reply =
+            self.call(Read::Latch(LatchRead::Info(OneKey { key: self.key.first() }))).await?;
         Ok(read_or_null::<LatchInfo>(reply)?.map(|latch| latch.count))
     }
 
@@ -127,17 +129,11 @@ impl Latch {
     /// As [`wait`](Latch::wait).
     #[doc = cancel_read!()]
     pub async fn is_open(&self) -> Result<bool, Error> {
-        let call = Await { key: &self.key, block_ms: None };
+        let call = Await { key: self.key.first(), block_ms: None };
         Ok(self.call(Op::Latch(LatchOp::Await(call))).await? != Value::Nil)
     }
 
     async fn call<'a>(&self, request: impl Into<Request<'a>>) -> Result<Value, Error> {
-        self.core.call(&self.key, request).await
-    }
-}
-
-impl fmt::Debug for Latch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Latch").field("key", &quote(&self.key)).finish_non_exhaustive()
+        self.core.call(self.key.first(), request).await
     }
 }

@@ -1,5 +1,6 @@
 //! What handles ask of servers.
 
+use std::fmt;
 use std::time::Duration;
 
 use dlock_wire::request::Request;
@@ -104,6 +105,13 @@ impl Core {
         let (place, limit) = (Place::of(key), self.settings.retry_for);
         let call = WaitCall::new(place, request, takes, deadline, limit, Moment::now());
         first(self.begin(call, true)?.replies().await?).map_err(|error| error.of_key(key))
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let servers: Vec<_> = self.servers().into_iter().map(|(_, name)| name).collect();
+        f.debug_struct("Core").field("servers", &servers).finish_non_exhaustive()
     }
 }
 
