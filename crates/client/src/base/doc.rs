@@ -30,12 +30,9 @@ Dropping this future has no effect: the call changes nothing."
     };
 }
 
-/// Of a method that does what another one does: its errors (and perhaps others), and what dropping
-/// its future does.
+/// Of a method that does what another one does: its errors, and what dropping its future does.
 macro_rules! errors_as {
-    ($method:literal $(, $errors:literal)?) => {
-        concat!(
-            "\n# Errors\n\nAs ", $method, $($errors,)? ".\n\n# Cancel safety\n\nAs ", $method, "."
-        )
+    ($method:literal) => {
+        concat!("\n# Errors\n\nAs ", $method, ".\n\n# Cancel safety\n\nAs ", $method, ".")
     };
 }
