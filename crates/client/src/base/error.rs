@@ -301,19 +301,17 @@ impl fmt::Display for Error {
             self.keys().map(quote).filter(|key| !text.contains(&**key)).collect();
         let more = keys.len().saturating_sub(KEYS_SHOWN);
         keys.truncate(KEYS_SHOWN);
-        let word = if keys.len() > 1 { "keys " } else { "key " };
+        let word = if keys.len() > 1 { "keys" } else { "key" };
         if more > 0 {
             keys.push(format!("and {more} more"));
         }
-        let mut about = keys.join(", ");
-        if !about.is_empty() {
-            about.insert_str(0, word);
+        let mut about = Vec::new();
+        if !keys.is_empty() {
+            about.push(format!("{word} {}", keys.join(", ")));
         }
-        if let Some(server) = self.server().filter(|server| !text.contains(*server)) {
-            about += if about.is_empty() { "server " } else { ", server " };
-            about += server;
-        }
-        if about.is_empty() { Ok(()) } else { write!(f, " ({about})") }
+        let server = self.server().filter(|server| !text.contains(*server));
+        about.extend(server.map(|server| format!("server {server}")));
+        if about.is_empty() { Ok(()) } else { write!(f, " ({})", about.join(", ")) }
     }
 }
 
