@@ -15,6 +15,7 @@ use crate::base::error::{Error, ErrorKind};
 use crate::base::target::{Family, Keys, Target};
 use crate::handles::guard::Guard;
 use crate::handles::lock::Lock;
+use crate::handles::with::while_held;
 use crate::hold::Hold;
 use crate::shell::Core;
 
@@ -132,15 +133,11 @@ impl Election {
     {
         loop {
             let leadership = self.campaign_through_outages().await?;
-            // As in `with`: no step of the work begins after the leadership was lost.
-            let done = tokio::select! {
-                biased;
-                _ = leadership.lost() => ControlFlow::Continue(()),
-                done = leadership.tracked.report.instrument(work(leadership.hold())) => done,
-            };
+            let work = leadership.tracked.report.instrument(work(leadership.hold()));
+            let done = while_held(&leadership.guard, work).await;
             // After an error, the leadership ends with its lease.
             let _ = leadership.resign().await;
-            if let ControlFlow::Break(value) = done {
+            if let Ok(ControlFlow::Break(value)) = done {
                 return Ok(value);
             }
         }

@@ -29,15 +29,27 @@ where
     E: From<Error>,
     F: Future<Output = Result<T, E>>,
 {
-    // No step of the work begins after the hold was lost: `lost` is polled before the work each time, and looks at the
-    // clock each time.
-    let done = tokio::select! {
-        biased;
-        how = hold.lost() => return Err(Error::lost(how).of_keys(hold.lost_keys()).into()),
-        done = work() => done,
-    };
+    let done = while_held(hold, work()).await?;
     lasted(hold)?;
     verdict(done, hold.release().await)
+}
+
+/// The work, as far as it gets under the hold.
+///
+/// # Errors
+///
+/// [`Lost`](crate::ErrorKind::Lost) if the hold was over before the work was; the work is dropped then.
+pub(crate) async fn while_held<T>(
+    hold: &impl Holding,
+    work: impl Future<Output = T>,
+) -> Result<T, Error> {
+    // No step of the work begins after the hold was lost: `lost` is polled before the work each time, and looks at the
+    // clock each time.
+    tokio::select! {
+        biased;
+        how = hold.lost() => Err(Error::lost(how).of_keys(hold.lost_keys())),
+        done = work => Ok(done),
+    }
 }
 
 /// Whether the hold lasted until now.

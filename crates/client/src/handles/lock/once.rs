@@ -14,7 +14,7 @@ use crate::base::clock::Moment;
 use crate::base::error::Error;
 use crate::base::flight::{Flight, SharedResult};
 use crate::handles::guard::Guard;
-use crate::handles::with::{Holding, lasted, verdict};
+use crate::handles::with::{Holding, lasted, verdict, while_held};
 use crate::hold::Hold;
 use crate::machine::acquire::Limit;
 
@@ -101,12 +101,7 @@ impl Lock {
     {
         match self.begin_once().await? {
             Begun::Ours(guard, run) => {
-                // As in `with`: no step of the work begins after the hold was lost.
-                let value = tokio::select! {
-                    biased;
-                    how = guard.lost() => return Err(guard.lost_error(how).into()),
-                    done = work(guard.hold()) => done?,
-                };
+                let value = while_held(&guard, work(guard.hold())).await??;
                 Ok(Once::Ran(run.finish(&guard, value).await?))
             }
             Begun::AnotherRan(result) => Ok(Once::AnotherRan(result.get())),
