@@ -41,7 +41,7 @@ impl Client {
     /// across its locks. No two tasks may use one name at the same time, in any process; [`new_owner`](Self::new_owner)
     /// ensures that.
     pub fn owner(&self, name: impl AsRef<[u8]>) -> Owner {
-        Owner::new(self, name.as_ref())
+        Owner { client: self.clone(), name: name.as_ref().into() }
     }
 
     /// As [`owner`](Self::owner), with a new name that no other task has: one for each task.
@@ -66,15 +66,11 @@ impl Client {
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub fn new_owner(&self) -> Owner {
-        Owner::new(self, crate::base::random::name().as_bytes())
+        self.owner(crate::base::random::name())
     }
 }
 
 impl Owner {
-    pub(crate) fn new(client: &Client, name: &[u8]) -> Self {
-        Self { client: client.clone(), name: name.into() }
-    }
-
     /// The name of the owner, as INFO shows it.
     pub fn name(&self) -> &[u8] {
         &self.name
