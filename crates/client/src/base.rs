@@ -9,6 +9,7 @@ pub(crate) mod command;
 pub(crate) mod dialer;
 pub(crate) mod error;
 pub(crate) mod flight;
+pub(crate) mod hash;
 pub(crate) mod hold_ref;
 pub(crate) mod lost;
 pub(crate) mod options;

@@ -17,7 +17,7 @@ mod tick;
 pub(crate) mod tracked;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::collections::{BinaryHeap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -30,6 +30,7 @@ use self::servers::{Entry, Flight, Servers, To};
 use self::slot::Slot;
 use crate::base::clock::Moment;
 use crate::base::error::Error;
+use crate::base::hash::Map;
 use crate::base::random::Name;
 use crate::base::settings::Settings;
 use crate::telemetry;
@@ -113,9 +114,9 @@ pub(crate) struct Machine {
     settings: Arc<Settings>,
     db: u32,
     phase: Phase,
-    calls: HashMap<u64, Running>,
+    calls: Map<u64, Running>,
     begun: u64,
-    by_request: HashMap<Name, u64>,
+    by_request: Map<Name, u64>,
     holds: Holds,
     pub(crate) servers: Servers,
     timers: BinaryHeap<Reverse<(Moment, u64)>>,
@@ -140,9 +141,9 @@ impl Machine {
             settings,
             db,
             phase: Phase::Open,
-            calls: HashMap::new(),
+            calls: Map::default(),
             begun: 0,
-            by_request: HashMap::new(),
+            by_request: Map::default(),
             holds: Holds::default(),
             servers,
             timers: BinaryHeap::new(),

@@ -9,6 +9,7 @@ use dlock_wire::permit::{self, PermitId};
 use super::hold_state::HoldState;
 use super::tracked::TrackedHold;
 use crate::base::clock::Moment;
+use crate::base::hash::Map;
 use crate::base::hold_ref::Held;
 use crate::base::lost::Lost;
 use crate::base::random::Name;
@@ -18,7 +19,7 @@ const HINTS: Duration = Duration::from_millis(100);
 
 /// Every hold whose release has not begun, also those that are lost.
 pub(crate) struct Holds {
-    by_request: HashMap<Name, Arc<TrackedHold>>,
+    by_request: Map<Name, Arc<TrackedHold>>,
     /// Losses of which messages tell. Anybody can forge these: the server is asked.
     hints: HashMap<Id, Lost>,
     hinted_at: Moment,
@@ -45,7 +46,7 @@ impl Id {
 impl Default for Holds {
     fn default() -> Self {
         Self {
-            by_request: HashMap::new(),
+            by_request: Map::default(),
             hints: HashMap::new(),
             hinted_at: Moment::from_nanos(0),
             look_at: Moment::NEVER,
