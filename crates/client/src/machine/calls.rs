@@ -15,7 +15,7 @@ pub(crate) use self::waiting::{LONG_BLOCK, WaitCall, Waiting};
 use super::acquire::Heard;
 use super::hold_state::{Asked, LeaseTerms};
 use super::patience::Seen;
-use super::slot::Slot;
+use super::slot::Place;
 use super::tracked::TrackedHold;
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
@@ -23,22 +23,6 @@ use crate::base::hold_ref::HoldRef;
 use crate::base::lost::Lost;
 use crate::base::random::Name;
 use crate::base::replicas::{Quarantine, Replicas};
-
-/// Where a request goes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// To the server that has the slot.
-    Slot(Slot),
-    /// To that one, by its number.
-    Server(usize),
-}
-
-impl Place {
-    /// The server that has the key.
-    pub(crate) fn of(key: &[u8]) -> Self {
-        Self::Slot(Slot::for_key(key))
-    }
-}
 
 /// What a call sends, all of it to one server and in this order.
 pub(crate) struct Sending {

@@ -7,9 +7,10 @@ use dlock_wire::message::{Event, Message};
 use redis::Value;
 
 use super::acquire::Heard;
-use super::calls::{AskCall, Grant, Place};
+use super::calls::{AskCall, Grant};
 use super::hold_state::Asked;
 use super::servers::{Entry, Renewing, To};
+use super::slot::Place;
 use super::tracked::TrackedHold;
 use super::{Machine, ROUND};
 use crate::base::clock::Moment;

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use redis::{Cmd, Value};
 
-use super::calls::{Place, Replies};
+use super::calls::Replies;
 use super::hold_state::RenewalReply;
 use super::servers::{Entry, Flight, Renewing, To};
+use super::slot::Place;
 use super::slots::ClusterSlots;
 use super::{Action, Machine, REDIRECTIONS, Running};
 use crate::base::clock::Moment;

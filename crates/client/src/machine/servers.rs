@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use redis::Cmd;
 
-use super::calls::Place;
 use super::hold_state::Asked;
-use super::slot::{SLOTS, Slot};
+use super::slot::{Place, SLOTS, Slot};
 use super::slots::ClusterSlots;
 use super::tracked::TrackedHold;
 use crate::base::clock::Moment;

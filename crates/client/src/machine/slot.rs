@@ -1,4 +1,4 @@
-//! Slots of a cluster.
+//! Slots of a cluster, and where requests go to.
 
 /// Number of slots of a cluster.
 pub(crate) const SLOTS: u16 = 16_384;
@@ -21,6 +21,22 @@ impl Slot {
     pub(crate) fn for_key(key: impl AsRef<[u8]>) -> Self {
         let key = key.as_ref();
         Self(crc16(hash_tag(key).unwrap_or(key)) % SLOTS)
+    }
+}
+
+/// Where a request goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// To the server that has the slot.
+    Slot(Slot),
+    /// To that one, by its number.
+    Server(usize),
+}
+
+impl Place {
+    /// The server that has the key.
+    pub(crate) fn of(key: &[u8]) -> Self {
+        Self::Slot(Slot::for_key(key))
     }
 }
 

@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use super::acquire::Heard;
-use super::calls::{Next, Place};
+use super::calls::Next;
 use super::servers::{Entry, To};
+use super::slot::Place;
 use super::{Action, CHECKS, HEARTBEAT, Machine};
 use crate::base::clock::Moment;
 use crate::base::lost::Lost;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use redis::Value;
 use tokio::sync::Notify;
 
-use super::calls::Place;
 use super::hold_state::{Asked, Change, HoldState, LeaseTerms, RenewalReply};
+use super::slot::Place;
 use crate::base::clock::Moment;
 use crate::base::error::Error;
 use crate::base::hold_ref::HoldRef;

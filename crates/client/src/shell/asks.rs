@@ -10,7 +10,8 @@ use super::{Core, Pending};
 use crate::base::clock::Moment;
 use crate::base::command::command;
 use crate::base::error::Error;
-use crate::machine::calls::{AskCall, Place, Replies, WaitCall, Waiting};
+use crate::machine::calls::{AskCall, Replies, WaitCall, Waiting};
+use crate::machine::slot::Place;
 
 impl Core {
     /// Asks the server that has `key`, for as long as requests without a timeout are tried.

@@ -9,9 +9,8 @@ use super::super::acquire::{Acquire, Answer, Copy, End, Heard, Step};
 use super::super::hold_state::{Asked, LeaseTerms};
 use super::super::patience::{LAST, Seen};
 use super::super::request::{Request, is_grant};
-use super::{
-    AskCall, Call, Grant, Next, Outcome, Place, Replies, Sending, are_missing, no_answer, seen,
-};
+use super::super::slot::Place;
+use super::{AskCall, Call, Grant, Next, Outcome, Replies, Sending, are_missing, no_answer, seen};
 use crate::base::clock::Moment;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::hold_ref::HoldRef;

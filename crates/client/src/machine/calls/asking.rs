@@ -6,7 +6,8 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::super::patience::{LAST, Patience, Seen};
-use super::{Call, Next, Outcome, Place, Replies, Sending, late, seen};
+use super::super::slot::Place;
+use super::{Call, Next, Outcome, Replies, Sending, late, seen};
 use crate::base::clock::Moment;
 use crate::base::error::Error;
 use crate::base::random::fraction;

@@ -7,7 +7,8 @@ use redis::{Cmd, Value};
 
 use super::super::acquire::POLL;
 use super::super::patience::{LAST, Patience, Seen};
-use super::{Call, Next, Outcome, Place, Replies, Sending, late, seen};
+use super::super::slot::Place;
+use super::{Call, Next, Outcome, Replies, Sending, late, seen};
 use crate::base::clock::{Moment, millis};
 use crate::base::error::Error;
 use crate::base::random::fraction;
