@@ -15,7 +15,6 @@ use crate::tables::Tables;
 use crate::tables::late_search::Spot;
 use crate::tables::queues::waiter::Waiter;
 use crate::value::spent::Use;
-use crate::value::wait_request::Demand;
 use alloc::vec::Vec;
 use dlock_wire::message;
 use dlock_wire::reply::ErrorCode;
@@ -116,8 +115,7 @@ fn refuse_wait(tables: &mut Tables, turn: &mut Turn<'_>, slot: WaiterSlot, cycle
         if let Some(subject) = place_subject(&entry) {
             turn.fx.message(message::Event::Deadlock, key, subject);
         }
-        let mode = if let Demand::Rw(mode) = entry.ask.demand { Some(mode) } else { None };
-        let id = entry.ask.request.as_deref();
+        let (mode, id) = (entry.ask.demand.mode(), entry.ask.request.as_deref());
         let call = Call { kind, mode, owner: &entry.owner, id, asks: Asks::Acquire };
         let lease = tables.regime.lease(turn.now.mono);
         if let Some(request) = call.name() {

@@ -89,9 +89,8 @@ fn acquire_any_kind(
     }
     activity::mark_active(tables, turn, turn.caller.client);
     let wait_state = wait_state_of(turn.now, turn.caller, call.block_ms, call.queue_ms);
-    let mode = if let Demand::Rw(mode) = demand { Some(mode) } else { None };
     let (owner, id, asks) = (call.owner, call.reqid, Asks::Acquire);
-    let request = Call { kind, mode, owner, id, asks };
+    let request = Call { kind, mode: demand.mode(), owner, id, asks };
     let key = turn.caller.key(call.key);
     let may_lock_up =
         wait_state.is_some() && demand.can_lock_up() && tables.settings.deadlock_detection;

@@ -62,7 +62,7 @@ impl Step<'_> {
             answers: 0,
             extras: None,
         };
-        hold.remember(terms.reqid);
+        self.remember(&mut hold, &terms);
         hold.set_label(terms.label);
         hold.set_notify(terms.notify, terms.reqid);
         if let Some(ms) = terms.bind_ms {
@@ -70,6 +70,19 @@ impl Step<'_> {
             self.tables.connections.bind_hold(hold_ref, &mut hold, ms, terms.client);
         }
         hold
+    }
+
+    /// The request of `terms` counts in `hold`, so it waits here no longer.
+    pub(crate) fn remember(&mut self, hold: &mut Hold, terms: &Terms<'_>) {
+        hold.remember(terms.reqid);
+        // A copy without BLOCK and QUEUE passes the place of its owner while that is skipped.
+        if terms.reqid.is_some()
+            && let Some(slot) = self.tables.waits.waiter_at(self.key, terms.owner)
+            && let Some(ask) = self.tables.waits.get(slot).map(|waiter| &waiter.ask)
+            && (ask.demand.mode(), ask.request.as_deref()) == (terms.demand.mode(), terms.reqid)
+        {
+            self.tables.evict(self.key, slot, terms.reqid, self.fx);
+        }
     }
 }
 

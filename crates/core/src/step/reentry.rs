@@ -49,7 +49,7 @@ impl Step<'_> {
                 return full;
             }
             hold.count += 1;
-            hold.remember(reqid);
+            self.remember(hold, terms);
             self.fx.note(self.key, Event::Acquire);
             self.tables.counters.grants_at_once += 1;
         }

@@ -41,6 +41,11 @@ impl Demand {
         matches!(self, Self::Lock | Self::Rw(_))
     }
 
+    /// The mode, for a read-write lock.
+    pub fn mode(self) -> Option<Mode> {
+        if let Self::Rw(mode) = self { Some(mode) } else { None }
+    }
+
     /// Whether a waiter queued for this keeps its position when it asks again for `want`.
     pub fn keeps_position_for(self, demand: Self) -> bool {
         match (self, demand) {

@@ -25,6 +25,7 @@
 //! `tests/it/rules.rs` runs the tables also on a real server, without those that have such rows, and without those of
 //! [`run_here`] and its like, in which something ends in its time.
 
+mod copies;
 mod random;
 mod steps;
 mod view;

@@ -35,6 +35,7 @@ impl Model {
             if let Some(at) = place.filter(|_| waits) {
                 self.give_up_place(k, at, call.reqid);
             }
+            self.leave_with(k, &owner, (call, mode));
             let token = self.next_token();
             let mut hold = self.new_hold(owner, token, self.lease_of(call.lease_ms));
             hold.counts = vec![call.reqid.map(<[u8]>::to_vec)];
@@ -127,6 +128,16 @@ impl Model {
         }
     }
 
+    /// A request that was granted does not wait any more.
+    fn leave_with(&mut self, k: usize, owner: &str, (call, mode): (&Acquire<'_>, Mode)) {
+        let is_it = |place: &Place| {
+            place.owner == owner && place.mode == mode && place.request.as_deref() == call.reqid
+        };
+        if let Some(at) = self.queues[k].iter().position(is_it).filter(|_| call.reqid.is_some()) {
+            self.give_up_place(k, at, call.reqid);
+        }
+    }
+
     /// Whether another reader waits to write.
     fn is_being_upgraded(&self, k: usize, owner: &str) -> bool {
         self.queues[k].iter().any(|place| {
@@ -159,7 +170,9 @@ impl Model {
                 return Answer::Error("LIMIT");
             }
             hold.counts.push(id);
+            self.leave_with(k, &text(call.owner), (call, mode));
         }
+        let hold = self.hold_of(k, &text(call.owner), mode).expect("it was there");
         if let Some(label) = call.label.filter(|_| !is_copy) {
             hold.label = text(label);
         }

@@ -192,7 +192,7 @@ pub(super) fn row(
 }
 
 /// The rows so far, shown when one of them fails.
-struct Rows(u64, Vec<String>);
+pub(super) struct Rows(pub(super) u64, pub(super) Vec<String>);
 
 impl Drop for Rows {
     fn drop(&mut self) {

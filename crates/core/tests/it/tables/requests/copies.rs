@@ -69,6 +69,67 @@ fn copies_of_a_release_of_permits_have_its_reply() {
     );
 }
 
+/// It passes the place while that has no connection. The place was left behind once, also by the RELEASE.
+#[test]
+fn a_copy_that_does_not_wait_ends_the_place_of_its_request() {
+    run("
+          0  c1  ACQUIRE k X                            => t1
+          1  c2  ACQUIRE k A QUEUE 9000 REQID a         => null
+          2  gone c2
+          3  c1  RELEASE k X                            => 0
+          4  c3  ACQUIRE k A REQID a                    => t2
+          4  c3  WAITERS k                              => nobody
+          5  c9  BREAK k                                => 1
+          6  c3  RELEASE k A REQID a                    => LOST broken
+          6  c3  WAITERS k                              => nobody
+          7  c4  ACQUIRE k A QUEUE 9000 REQID a         => SPENT
+    ");
+    // So does one that enters the hold of another request, which leaves the place alone.
+    run("
+          0  c1  ACQUIRE k X                            => t1
+          1  c2  ACQUIRE k A QUEUE 9000 REQID a         => null
+          2  gone c2
+          3  c1  RELEASE k X                            => 0
+          4  c3  ACQUIRE k A REQID b                    => t2
+          4  c3  POSITION k A                           => 1
+          5  c4  ACQUIRE k A QUEUE 9000 REQID a         => t2
+          5  c4  WAITERS k                              => nobody
+    ");
+    run_as(
+        "DRW",
+        "
+          0  c1  ACQUIRE k X WRITE                      => t1
+          1  c2  ACQUIRE k A READ QUEUE 9000 REQID a    => null
+          2  gone c2
+          3  c1  RELEASE k X WRITE                      => 0
+          4  c3  ACQUIRE k A WRITE REQID a              => t2
+          4  c3  POSITION k A                           => 1
+          5  c3  RELEASE k A WRITE REQID a              => 0
+          6  c3  ACQUIRE k A READ REQID a               => t3
+          6  c3  WAITERS k                              => nobody
+    ",
+    );
+    run_as(
+        "DSEM",
+        "
+          0  c1  INIT s 1                               => 1
+          0  c1  ACQUIRE s X                            => p1
+          1  c2  ACQUIRE s A QUEUE 9000 REQID a         => null
+          2  gone c2
+          3  c1  RELEASE s $p1                          => 1
+          4  c3  ACQUIRE s A REQID b                    => p3
+          4  c3  POSITION s A                           => 1
+          5  c3  RELEASE s A REQID b                    => 1
+          6  c3  ACQUIRE s A REQID a                    => p4
+          6  c3  WAITERS s                              => nobody
+          7  c3  RELEASE s $p4                          => 1
+          8  c3  RELEASE s A REQID a                    => LOST released
+          8  c3  WAITERS s                              => nobody
+          9  c4  ACQUIRE s A QUEUE 9000 REQID a         => SPENT
+    ",
+    );
+}
+
 #[test]
 fn a_grant_that_was_taken_back_is_not_over() {
     run("
