@@ -164,3 +164,33 @@ impl Call for AskCall {
         self.releases.is_some()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A renewal of several locks of which the first copy renewed one: the belief in that counts from then.
+    #[test]
+    fn replies_of_several_copies_count_from_the_first() {
+        let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
+        let passing = Error::in_quarantine();
+        let (place, within) = (Place::of(b"k"), Duration::from_secs(10));
+        let requests = [redis::cmd("PING"), redis::cmd("PING")];
+        let mut call = AskCall::new(place, requests, within, within, at(0));
+        let replies = |values, sent| Replies { values, confirmed: None, sent };
+        assert!(matches!(call.start(at(0)), Next::Send(sending) if sending.commands.len() == 2));
+        call.written(at(1));
+        let next = call.replied(at(2), replies(vec![Ok(Value::Int(7)), Err(passing)], at(1)));
+        assert!(matches!(next, Next::Rest));
+        let again = call.wake_at();
+        assert!(
+            matches!(call.tick(again, None), Next::Send(sending) if sending.commands.len() == 1)
+        );
+        call.written(again);
+        let next = call.replied(again, replies(vec![Ok(Value::Int(8))], again));
+        let Next::Done(Outcome::Answered(replies)) = next else { panic!("it is answered") };
+        let values: Vec<_> = replies.values.into_iter().map(Result::ok).collect();
+        assert_eq!(values, [Some(Value::Int(7)), Some(Value::Int(8))]);
+        assert_eq!(replies.sent, at(1));
+    }
+}
