@@ -164,7 +164,7 @@ impl Hold {
     fn released(&self, replies: Replies) -> Result<(), Error> {
         let (mut lost, mut failed) = (None, None);
         let (mut gone, mut unknown) = (Vec::new(), Vec::new());
-        for (reply, key) in replies.values.into_iter().zip(self.tracked.hold_ref.keys()) {
+        for (reply, key) in replies.values.into_iter().zip(self.tracked.hold_ref.keys.iter()) {
             let answer = match reply {
                 Ok(Value::Int(_)) => Verdict::Released,
                 Ok(_) => Verdict::Unknown,
@@ -184,9 +184,9 @@ impl Hold {
                 Verdict::Released => {}
                 Verdict::Lost(how) => {
                     lost = Some(how);
-                    gone.push(key);
+                    gone.push(key.to_vec());
                 }
-                Verdict::Unknown => unknown.push(key),
+                Verdict::Unknown => unknown.push(key.to_vec()),
             }
         }
         // A loss that was told stays one, whatever the parts say now.

@@ -79,9 +79,11 @@ impl Machine {
         }
         self.holds.remove(hold);
         let requests = hold.hold_ref.releases(hold.reqid.as_bytes(), hold.is_done());
-        let key = hold.hold_ref.key();
         let limit = self.settings.retry_for;
-        Some(AskCall::new(hold.place, requests, limit, limit, now).releasing(key))
+        Some(
+            AskCall::new(hold.place, requests, limit, limit, now)
+                .releasing(hold.hold_ref.keys.clone()),
+        )
     }
 
     /// Releases it in the background, if no release has begun.
@@ -104,7 +106,7 @@ impl Machine {
             let Some(server) = server.filter(|_| is_up) else { continue };
             telemetry::renewing(&hold.report, &hold.hold_ref, || hold.late_renewal());
             let asked = Asked { sent: now, lease: hold.look(|state| state.lease(now)) };
-            let commands = hold.hold_ref.keys().len();
+            let commands = hold.hold_ref.keys.iter().len();
             let round = rounds.entry(server).or_default();
             round.push(Renewing { hold, asked, commands });
         }

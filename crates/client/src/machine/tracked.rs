@@ -116,10 +116,10 @@ impl TrackedHold {
         confirmed: Result<(), Error>,
     ) -> Result<(), Error> {
         let (mut gone, mut failed) = (Vec::new(), None);
-        for (reply, key) in replies.into_iter().zip(self.hold_ref.keys()) {
+        for (reply, key) in replies.into_iter().zip(self.hold_ref.keys.iter()) {
             match reply {
                 Err(error) if error.is_gone() => {
-                    gone.push(key);
+                    gone.push(key.to_vec());
                     failed = Some(error);
                 }
                 Err(error) if gone.is_empty() && (failed.is_none() || error.passes()) => {

@@ -49,7 +49,7 @@ impl AcquireCall {
         let lasts = Duration::from_millis(self.request.queue_ms) + self.request.lease;
         let release = [self.request.release()];
         let ask = AskCall::new(self.place, release, lasts.max(LAST), lasts, now);
-        self.given_up = Some(Box::new(ask.releasing(self.request.key())));
+        self.given_up = Some(Box::new(ask.releasing(self.request.keys.clone())));
     }
 
     fn next(&mut self, now: Moment, step: Step) -> Next {

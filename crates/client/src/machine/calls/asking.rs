@@ -12,6 +12,7 @@ use crate::base::clock::Moment;
 use crate::base::error::Error;
 use crate::base::random::fraction;
 use crate::base::replicas::{Quarantine, Replicas};
+use crate::base::target::Keys;
 
 /// Commands that may be repeated, each until it is answered.
 pub(crate) struct AskCall {
@@ -29,8 +30,8 @@ pub(crate) struct AskCall {
     first: Option<Moment>,
     /// What the server said last, of what passes.
     answer: Option<Error>,
-    /// The key that it releases, if it goes on when nobody waits for it any more.
-    releases: Option<Box<[u8]>>,
+    /// The keys of what it releases, if it goes on when nobody waits for it any more.
+    releases: Option<Keys>,
 }
 
 impl AskCall {
@@ -59,9 +60,9 @@ impl AskCall {
         }
     }
 
-    /// It releases that key, and goes on when nobody waits for it any more.
-    pub(crate) fn releasing(self, key: &[u8]) -> Self {
-        Self { releases: Some(key.into()), ..self }
+    /// It releases what has these keys, and goes on when nobody waits for it any more.
+    pub(crate) fn releasing(self, keys: Keys) -> Self {
+        Self { releases: Some(keys), ..self }
     }
 
     pub(crate) fn confirmed_by(self, confirm: Option<Replicas>) -> Self {
@@ -104,7 +105,7 @@ impl AskCall {
 
     fn done(&mut self, confirmed: Option<Result<Quarantine, Error>>) -> Next {
         let of_key = |error: Error| match &self.releases {
-            Some(key) => error.of_key(key),
+            Some(keys) => error.of_key(keys.first()),
             None => error,
         };
         let replies = std::mem::take(&mut self.replies).into_iter().flatten();
