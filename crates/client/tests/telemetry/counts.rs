@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use crate::{Counts, until, waiters};
 
 /// What the documentation of `describe_metrics` says of each metric.
-const DESCRIBED: &str = include_str!("../../src/telemetry/on/describe.rs");
+const DESCRIBED: &str = include_str!("../../src/telemetry/describe.rs");
 
 #[tokio::test(start_paused = true)]
 async fn waits_holds_losses_renewals_and_reconnects_are_counted() {

@@ -1,8 +1,8 @@
 //! One acquire, from the call to its outcome.
 
-use super::names::{error_name, target_kind};
-#[cfg(feature = "tracing")]
-use super::names::{operation, quoted};
+use std::borrow::Cow;
+
+use super::names::{error_name, operation, quoted, target_kind};
 use crate::base::clock::Moment;
 use crate::base::error::Error;
 use crate::base::target::Target;
@@ -19,72 +19,59 @@ pub(crate) async fn acquiring<T>(
     call: impl Future<Output = Result<Option<T>, Error>>,
 ) -> Result<Option<T>, Error> {
     let mut report = Report {
-        #[cfg(feature = "metrics")]
         kind: target_kind(target),
         #[cfg(feature = "tracing")]
         span: span(target, key, server),
         began: Moment::now(),
-        has_ended: false,
+        outcome: "cancelled".into(),
     };
     #[cfg(feature = "tracing")]
     let call = tracing::Instrument::instrument(call, report.span.clone());
-    let outcome = call.await;
-    match &outcome {
+    let acquired = call.await;
+    report.outcome = match &acquired {
         Ok(Some(granted)) => {
             #[cfg(feature = "tracing")]
             report.span.record("dlock.token", token(granted));
-            report.end("granted");
+            "granted".into()
         }
-        Ok(None) => report.end("not_granted"),
+        Ok(None) => "not_granted".into(),
         Err(error) => {
+            let name = error_name(error.kind());
             #[cfg(feature = "tracing")]
-            report.failed(error);
-            report.end(error_name(error.kind()));
+            {
+                report.span.record("otel.status_code", "ERROR");
+                report.span.record("otel.status_description", tracing::field::display(error));
+                report.span.record("error.type", &name);
+            }
+            name.into()
         }
-    }
-    outcome
+    };
+    acquired
 }
 
-/// An acquire under way. Dropped before its outcome is known, its caller gave up.
+/// An acquire under way, which is reported when it is dropped: before the outcome is known, if its caller gave up.
 struct Report {
-    #[cfg(feature = "metrics")]
     kind: &'static str,
     #[cfg(feature = "tracing")]
     span: tracing::Span,
     began: Moment,
-    has_ended: bool,
-}
-
-impl Report {
-    #[cfg(feature = "tracing")]
-    fn failed(&self, error: &Error) {
-        self.span.record("otel.status_code", "ERROR");
-        self.span.record("otel.status_description", tracing::field::display(error));
-        self.span.record("error.type", error_name(error.kind()));
-    }
-
-    fn end(&mut self, outcome: &'static str) {
-        if std::mem::replace(&mut self.has_ended, true) {
-            return;
-        }
-        let waited = Moment::now().since(self.began);
-        #[cfg(feature = "tracing")]
-        {
-            self.span.record("dlock.outcome", outcome);
-            self.span.record("dlock.wait_s", waited.as_secs_f64());
-        }
-        #[cfg(feature = "metrics")]
-        {
-            let labels = [("kind", self.kind), ("outcome", outcome)];
-            metrics::counter!("dlock_client_acquires_total", &labels).increment(1);
-            metrics::histogram!("dlock_client_wait_seconds", &labels).record(waited.as_secs_f64());
-        }
-    }
+    outcome: Cow<'static, str>,
 }
 
 impl Drop for Report {
     fn drop(&mut self) {
-        self.end("cancelled");
+        let waited = Moment::now().since(self.began).as_secs_f64();
+        #[cfg(feature = "tracing")]
+        {
+            self.span.record("dlock.outcome", &*self.outcome);
+            self.span.record("dlock.wait_s", waited);
+        }
+        #[cfg(feature = "metrics")]
+        {
+            let labels = [("kind", self.kind.into()), ("outcome", self.outcome.clone())];
+            metrics::counter!("dlock_client_acquires_total", &labels).increment(1);
+            metrics::histogram!("dlock_client_wait_seconds", &labels).record(waited);
+        }
     }
 }
 
