@@ -4,8 +4,8 @@
 //! is refused with [`Invalid`](crate::ErrorKind::Invalid): these calls would block its runtime. Threads that may block,
 //! such as those of `tokio::task::spawn_blocking`, may call them.
 //!
-//! When the last handle of a client is dropped, the client closes, after all releases in the background. In
-//! asynchronous code a thread of its own does that. [`Client::close`] closes before that.
+//! When the last handle of a client is dropped, the client closes, after all releases in the background. Asynchronous
+//! code does not wait for that. [`Client::close`] closes before that.
 //!
 //! ```
 //! # let server = dlock_testing::Server::start();
@@ -89,10 +89,10 @@ impl Client {
     pub(crate) fn connected(
         connect: impl Future<Output = Result<crate::Client, Error>>,
     ) -> Result<Self, Error> {
-        let background = Background::start()?;
-        let client = background.run(connect)??;
-        background.is_of(&client);
-        Ok(Self { inner: client, background: Arc::new(background) })
+        let mut background = Background::start()?;
+        let inner = background.run(connect)??;
+        background.client = Some(inner.clone());
+        Ok(Self { inner, background: Arc::new(background) })
     }
 
     /// Blocks this thread until the work is done, in the client's runtime. Error Invalid in asynchronous code.
@@ -197,22 +197,9 @@ macro_rules! reads {
     };
 }
 
-mod election;
-mod guards;
-mod once;
-
-pub use self::election::{Election, Leaders, Leadership};
-pub use self::guards::{Guard, MultiGuard, Permit};
-
-/// A handle: its options, and the three ways to acquire.
-macro_rules! handle {
-    ($(#[$doc:meta])* $name:ident gives $guard:ident, with $($option:ident($($arg:ident: $type:ty),*)),* $(,)?) => {
-        wrapper! {
-            $(#[$doc])*
-            #[derive(Clone)]
-            $name
-        }
-
+/// Options, which are those of the asynchronous type.
+macro_rules! options {
+    ($name:ident: $($option:ident($($arg:ident: $type:ty),*)),* $(,)?) => {
         impl $name {
             $(
                 #[doc = concat!("As [`crate::", stringify!($name), "::", stringify!($option), "`].")]
@@ -222,7 +209,33 @@ macro_rules! handle {
                     self
                 }
             )*
+        }
+    };
+}
 
+mod election;
+mod guards;
+mod once;
+
+pub use self::election::{Election, Leaders, Leadership};
+pub use self::guards::{Guard, MultiGuard, Permit};
+
+/// A handle: the options that all have, and the three ways to acquire.
+macro_rules! handle {
+    ($(#[$doc:meta])* $name:ident gives $guard:ident) => {
+        wrapper! {
+            $(#[$doc])*
+            #[derive(Clone)]
+            $name
+        }
+
+        options! {
+            $name: lease(time: Duration), fixed_lease(time: Duration), timeout(time: Duration),
+            max_hold(time: Duration), owner(owner: impl AsRef<[u8]>), label(label: impl AsRef<[u8]>),
+            bind(rest: Duration),
+        }
+
+        impl $name {
             #[doc = waiting_as!($name::try_acquire)]
             pub fn try_acquire(&self) -> Result<Option<$guard>, Error> {
                 Ok(self.background.run(self.inner.try_acquire())??.map(|guard| self.guard(guard)))
@@ -264,32 +277,27 @@ macro_rules! handle {
 
 handle! {
     /// As [`crate::Lock`].
-    Lock gives Guard, with lease(time: Duration), fixed_lease(time: Duration),
-    timeout(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
-    label(label: impl AsRef<[u8]>), bind(rest: Duration), no_reentry(), wait(wait: Wait),
-    replicas(replicas: u32, timeout: Duration),
+    Lock gives Guard
+}
+options! {
+    Lock: no_reentry(), wait(wait: Wait), replicas(replicas: u32, timeout: Duration),
     replicas_on_disk(replicas: u32, timeout: Duration),
 }
 
 handle! {
     /// As [`crate::Semaphore`].
-    Semaphore gives Permit, with lease(time: Duration), fixed_lease(time: Duration),
-    timeout(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
-    label(label: impl AsRef<[u8]>), bind(rest: Duration), count(permits: u32), limit(permits: u32), wait(wait: Wait),
+    Semaphore gives Permit
 }
+options!(Semaphore: count(permits: u32), limit(permits: u32), wait(wait: Wait));
 
 handle! {
     /// As [`crate::MultiLock`].
-    MultiLock gives MultiGuard, with lease(time: Duration), fixed_lease(time: Duration),
-    timeout(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
-    label(label: impl AsRef<[u8]>), bind(rest: Duration),
+    MultiLock gives MultiGuard
 }
 
 handle! {
     /// As [`crate::AnyLock`].
-    AnyLock gives Guard, with lease(time: Duration), fixed_lease(time: Duration),
-    timeout(time: Duration), max_hold(time: Duration), owner(owner: impl AsRef<[u8]>),
-    label(label: impl AsRef<[u8]>), bind(rest: Duration),
+    AnyLock gives Guard
 }
 
 waits!(Lock: check(token: u64) -> (), is_locked() -> bool, holder() -> Option<HolderInfo>);

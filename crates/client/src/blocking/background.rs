@@ -1,105 +1,81 @@
-//! The runtime behind a blocking client, and how a thread waits for what runs there.
+//! The thread behind a blocking client, and how other threads wait for what runs there.
 
 use std::pin::pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::thread::{self, JoinHandle, Thread};
 
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
 use tokio::task::coop;
 
 use crate::base::error::Error;
 
-/// The runtime behind a client; ends with the last handle of it.
+/// A runtime with a thread of its own; ends with the last handle of the client.
 #[derive(Debug)]
 pub(super) struct Background {
-    runtime: Option<Quiet>,
-    /// Closed before the runtime ends.
-    client: OnceLock<crate::Client>,
-}
-
-/// A runtime that ends in the background: dropping one in place panics in asynchronous code.
-#[derive(Debug)]
-struct Quiet(Option<Runtime>);
-
-impl Drop for Quiet {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
-    }
+    runtime: Handle,
+    /// The client that runs here: closed before the runtime ends.
+    pub(super) client: Option<crate::Client>,
+    /// Ends the thread, with the client to close.
+    end: Option<oneshot::Sender<crate::Client>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Background {
-    /// A runtime with a thread of its own.
     pub(super) fn start() -> Result<Self, Error> {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("dlock-client")
-            .enable_all()
-            .build()
-            .map_err(|error| {
-                Error::unavailable(format!("no thread for the background: {error}"))
-            })?;
-        let runtime = Some(Quiet(Some(runtime)));
-        Ok(Self { runtime, client: OnceLock::new() })
-    }
-
-    /// The client that runs here.
-    pub(super) fn is_of(&self, client: &crate::Client) {
-        // Told once.
-        let _ = self.client.set(client.clone());
+        let failed = |error| Error::unavailable(format!("no thread for the background: {error}"));
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let handle = runtime.handle().clone();
+        let (end, ended) = oneshot::channel::<crate::Client>();
+        let thread = thread::Builder::new().name("dlock-client".to_owned()).spawn(move || {
+            runtime.block_on(async {
+                if let Ok(client) = ended.await {
+                    // An error has no receiver; what is left ends with its lease.
+                    let _ = client.close().await;
+                }
+            });
+            // Does not wait for lookups of names.
+            runtime.shutdown_background();
+        });
+        let thread = Some(thread.map_err(failed)?);
+        Ok(Self { runtime: handle, client: None, end: Some(end), thread })
     }
 
     /// Blocks this thread until the work is done. Error Invalid: this thread runs asynchronous code.
     pub(super) fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
-        let Some(runtime) = self.runtime.as_ref().and_then(|runtime| runtime.0.as_ref()) else {
-            return Err(Error::closed());
-        };
-        if Handle::try_current().is_err() {
-            return Ok(runtime.block_on(work));
-        }
         if runs_async_code() {
             return Err(Error::invalid(
                 "a blocking call in asynchronous code: use the asynchronous client there, or spawn_blocking",
             ));
         }
-        let _timers_of = runtime.enter();
-        Ok(park_until(coop::unconstrained(work)))
+        let _timers_of = self.runtime.enter();
+        Ok(park_until(work))
     }
 }
 
 impl Drop for Background {
     fn drop(&mut self) {
-        let (Some(runtime), Some(client)) = (self.runtime.take(), self.client.take()) else {
-            return;
-        };
-        let close = move || {
-            if let Some(runtime) = &runtime.0 {
-                // An error has no receiver; what is left ends with its lease.
-                let _ = runtime.block_on(client.close());
-            }
-            drop((client, runtime));
-        };
-        if Handle::try_current().is_err() {
-            return close();
+        if let (Some(end), Some(client)) = (self.end.take(), self.client.take()) {
+            // An error: the thread has ended.
+            let _ = end.send(client);
         }
-        // Neither may a runtime be waited for in another one, nor would that one like to be blocked.
-        let builder = thread::Builder::new().name("dlock-client closes".to_owned());
-        if let Ok(closing) = builder.spawn(close)
-            && !runs_async_code()
-        {
-            let _ = closing.join();
+        // Asynchronous code is not blocked, and may be what the thread itself runs.
+        if let Some(thread) = self.thread.take().filter(|_| !runs_async_code()) {
+            let _ = thread.join();
         }
     }
 }
 
-/// Whether this thread is in the middle of polling a task, or what `block_on` runs. Inside a runtime's context only.
+/// Whether this thread is in the middle of polling a task, or what `block_on` runs.
 ///
 /// Tokio gives each poll of a task a budget of operations; a thread that may block has none. So: is there an end to it?
 fn runs_async_code() -> bool {
     /// More than the budget of any poll.
     const MANY: usize = 1_000;
+    if Handle::try_current().is_err() {
+        return false;
+    }
     let mut context = Context::from_waker(Waker::noop());
     let mut taken = Vec::new();
     let mut ends = false;
@@ -114,7 +90,8 @@ fn runs_async_code() -> bool {
     ends
 }
 
-/// Polls on this thread, and parks it meanwhile. (`Runtime::block_on` refuses threads that have a runtime's context.)
+/// Polls on this thread, and parks it meanwhile. (`Handle::block_on` panics in a task without a budget, for which
+/// `runs_async_code` is false.)
 fn park_until<T>(work: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
 

@@ -29,28 +29,9 @@ wrapper! {
     Election
 }
 
+options!(Election: value(value: impl AsRef<[u8]>), bind(rest: Duration), lease(lease: Duration));
+
 impl Election {
-    /// As [`crate::Election::value`].
-    #[must_use]
-    pub fn value(mut self, value: impl AsRef<[u8]>) -> Self {
-        self.inner = self.inner.value(value);
-        self
-    }
-
-    /// As [`crate::Election::bind`].
-    #[must_use]
-    pub fn bind(mut self, rest: Duration) -> Self {
-        self.inner = self.inner.bind(rest);
-        self
-    }
-
-    /// As [`crate::Election::lease`].
-    #[must_use]
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.inner = self.inner.lease(lease);
-        self
-    }
-
     #[doc = waiting_as!(Election::campaign)]
     pub fn campaign(&self) -> Result<Leadership, Error> {
         Ok(self.led(self.background.run(self.inner.campaign())??))
