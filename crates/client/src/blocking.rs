@@ -86,7 +86,8 @@ impl Client {
     }
 
     /// The client that `connect` makes, in a runtime of its own.
-    pub(crate) fn connected(
+    #[doc(hidden)]
+    pub fn connected(
         connect: impl Future<Output = Result<crate::Client, Error>>,
     ) -> Result<Self, Error> {
         let mut background = Background::start()?;
@@ -96,12 +97,14 @@ impl Client {
     }
 
     /// Blocks this thread until the work is done, in the client's runtime. Error Invalid in asynchronous code.
-    pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
+    #[doc(hidden)]
+    pub fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
         self.background.run(work)
     }
 
     /// The asynchronous client.
-    pub(crate) fn inner(&self) -> &crate::Client {
+    #[doc(hidden)]
+    pub fn inner(&self) -> &crate::Client {
         &self.inner
     }
 

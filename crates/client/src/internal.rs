@@ -4,18 +4,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_wire::reply::{HoldEnd, Shape};
-use dlock_wire::request::Request;
+use dlock_wire::reply::HoldEnd;
 use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 
 pub use crate::base::clock::{Moment, by_the_clock, follow_tokio, millis, sleep_until};
+pub use crate::base::command::command;
 pub use crate::base::dialer::{Dial, Dialed};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lost::Lost;
 use crate::base::options::Options;
 pub use crate::base::random::{fraction, name as unique_name};
-use crate::base::reply;
+pub use crate::base::reply::{read, read_or_null, value};
 use crate::handles::client::Client;
 use crate::handles::connect::ClientBuilder;
 use crate::handles::lock::Lock;
@@ -79,26 +79,6 @@ pub async fn report_acquire<T>(
     call: impl Future<Output = Result<Option<T>, Error>>,
 ) -> Result<Option<T>, Error> {
     crate::telemetry::acquiring(None, key, || None, token, call).await
-}
-
-/// The request as redis-rs sends it.
-pub fn command<'a>(request: impl Into<Request<'a>>) -> Cmd {
-    crate::base::command::command(request)
-}
-
-/// Reads a reply.
-pub fn read<T: Shape>(from: Value) -> Result<T, Error> {
-    reply::read(from)
-}
-
-/// Reads a reply that may be Null.
-pub fn read_or_null<T: Shape>(from: Value) -> Result<Option<T>, Error> {
-    reply::read_or_null(from)
-}
-
-/// The reply without what is particular to redis-rs.
-pub fn value(from: Value) -> dlock_wire::reply::Value {
-    reply::value(from)
 }
 
 /// The setting [`ClientBuilder::retry_for`].
@@ -196,27 +176,4 @@ pub async fn await_end(lock: &Lock, token: u64, time: Duration) -> Result<Option
 /// Connects to whatever `dialer` leads to.
 pub async fn connect_by(builder: ClientBuilder, dialer: Arc<dyn Dial>) -> Result<Client, Error> {
     builder.connect_by(dialer).await
-}
-
-/// The client that `connect` makes, in a runtime of its own.
-#[cfg(feature = "blocking")]
-pub fn connect_blocking(
-    connect: impl Future<Output = Result<Client, Error>>,
-) -> Result<crate::blocking::Client, Error> {
-    crate::blocking::Client::connected(connect)
-}
-
-/// Blocks this thread until the work is done, in the runtime of `client`. Error Invalid in asynchronous code.
-#[cfg(feature = "blocking")]
-pub fn run_blocking<T>(
-    client: &crate::blocking::Client,
-    work: impl Future<Output = T>,
-) -> Result<T, Error> {
-    client.run(work)
-}
-
-/// The asynchronous client behind a blocking one.
-#[cfg(feature = "blocking")]
-pub fn without_blocking(client: &crate::blocking::Client) -> Client {
-    client.inner().clone()
 }

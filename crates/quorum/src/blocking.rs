@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_client::blocking::Client;
-use dlock_client::internal::{Holding, invalid, lasted, run_blocking, verdict, without_blocking};
+use dlock_client::internal::{Holding, invalid, lasted, verdict};
 use dlock_client::{Error, Lost};
 
 /// How long dropping a guard may block.
@@ -40,7 +40,7 @@ impl Clients {
     /// Blocks this thread until the work is done, in the runtime of the first client.
     fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
         match self.0.first() {
-            Some(first) => run_blocking(first, work),
+            Some(first) => first.run(work),
             None => Err(invalid("a quorum lock needs at least one server")),
         }
     }
@@ -64,7 +64,7 @@ impl QuorumLock {
     /// As [`crate::QuorumLock::new`].
     pub fn new(clients: impl IntoIterator<Item = Client>, key: impl AsRef<[u8]>) -> Self {
         let clients = Clients(clients.into_iter().collect());
-        let inner = crate::QuorumLock::new(clients.0.iter().map(without_blocking), key);
+        let inner = crate::QuorumLock::new(clients.0.iter().map(Client::inner).cloned(), key);
         Self { inner, clients }
     }
 

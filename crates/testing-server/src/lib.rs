@@ -90,6 +90,6 @@ impl FakeServer {
     /// As [`blocking::Client::connect`](dlock_client::blocking::Client::connect).
     #[cfg(feature = "blocking")]
     pub fn blocking_client(&self) -> Result<dlock_client::blocking::Client, Error> {
-        internal::connect_blocking(self.client())
+        dlock_client::blocking::Client::connected(self.client())
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct NodeAddress {
 }
 
 /// The request as redis-rs sends it.
-pub(crate) fn command<'a>(request: impl Into<Request<'a>>) -> Cmd {
+pub fn command<'a>(request: impl Into<Request<'a>>) -> Cmd {
     let request = request.into();
     // An acquire with all that this client sends fits: growing step by step costs more than the rest.
     let mut cmd = Cmd::with_capacity(16, 256);

@@ -6,17 +6,25 @@ use redis::Value;
 use crate::base::error::{Error, ErrorKind};
 
 /// Reads a reply.
-pub(crate) fn read<T: Shape>(from: Value) -> Result<T, Error> {
+///
+/// # Errors
+///
+/// [`Protocol`](ErrorKind::Protocol): it has another shape.
+pub fn read<T: Shape>(from: Value) -> Result<T, Error> {
     Ok(T::read("the reply", value(from))?)
 }
 
 /// Reads a reply that may be Null.
-pub(crate) fn read_or_null<T: Shape>(from: Value) -> Result<Option<T>, Error> {
+///
+/// # Errors
+///
+/// [`Protocol`](ErrorKind::Protocol): it has another shape.
+pub fn read_or_null<T: Shape>(from: Value) -> Result<Option<T>, Error> {
     Ok(T::read_or_null("the reply", value(from))?)
 }
 
 /// The reply without what is particular to redis-rs.
-pub(crate) fn value(from: Value) -> reply::Value {
+pub fn value(from: Value) -> reply::Value {
     match from {
         Value::Nil => reply::Value::Null,
         Value::Int(number) => reply::Value::Int(number),
