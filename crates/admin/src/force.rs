@@ -120,13 +120,13 @@ impl Admin {
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub async fn unblock(&self, client_id: u64, error: bool) -> Result<bool, Error> {
-        let servers = internal::servers(&self.client);
-        let [server] = servers.as_slice() else {
+        let core = self.client.core();
+        let [(server, _)] = core.servers()[..] else {
             return Err(internal::invalid(
                 "client ids count for one server, and this is a cluster: connect to the node itself",
             ));
         };
         let cmd = internal::command(Op::Unblock(Unblock { client: client_id, error }));
-        Ok(read::<u64>(internal::ask_server(&self.client, server, &cmd, true).await?)? == 1)
+        Ok(read::<u64>(core.ask_once(server, cmd, true).await?)? == 1)
     }
 }

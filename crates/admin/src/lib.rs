@@ -18,8 +18,9 @@ mod watch;
 
 use dlock_client::internal::{self, read, read_or_null, value};
 use dlock_client::{Client, Error, ErrorKind};
+use dlock_wire::reply::Shape;
 use dlock_wire::request::{OneKey, Read, Request, SemRead};
-use redis::Value;
+use redis::{Cmd, Value};
 
 #[doc(inline)]
 pub use dlock_wire::permit::PermitText;
@@ -249,19 +250,26 @@ impl Admin {
     pub async fn stats(&self) -> Result<Vec<Stats>, Error> {
         let mut sections = redis::cmd("INFO");
         sections.arg(&["server", "clients", "memory", "replication", "modules", "dlock"]);
+        let texts = self.ask_servers::<Vec<u8>>(&sections).await?.into_iter();
+        let stats =
+            texts.map(|(server, text)| Stats::parse(server, &String::from_utf8_lossy(&text)));
+        Ok(stats.collect())
+    }
+
+    /// Asks each primary. The replies are sorted by server.
+    async fn ask_servers<T: Shape>(&self, request: &Cmd) -> Result<Vec<(String, T)>, Error> {
+        let core = self.client.core();
         let mut all = Vec::new();
-        for server in internal::servers(&self.client) {
-            let text: Vec<u8> =
-                read(internal::ask_server(&self.client, &server, &sections, true).await?)?;
-            all.push(Stats::parse(&server.name, &String::from_utf8_lossy(&text)));
+        for (number, server) in core.servers() {
+            all.push((server, read(core.ask_once(number, request.clone(), true).await?)?));
         }
-        all.sort_by(|a, b| a.address.cmp(&b.address));
+        all.sort_by(|(a, _), (b, _)| a.cmp(b));
         Ok(all)
     }
 
     async fn call<'a>(&self, key: &[u8], request: impl Into<Request<'a>>) -> Result<Value, Error> {
         let within = internal::retry_for(&self.client);
-        internal::ask(&self.client, key, &internal::command(request), within).await
+        self.client.core().ask(key, internal::command(request), within).await
     }
 
     /// Asks in the name of one family. None: the key belongs to another one.

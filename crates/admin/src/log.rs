@@ -1,7 +1,7 @@
 //! The log of notable events: `DLOCK.LOG`.
 
 use dlock_client::Error;
-use dlock_client::internal::{self, read};
+use dlock_client::internal::command;
 use dlock_wire::reply::LogEntry;
 use dlock_wire::request::{Log, Request};
 
@@ -34,23 +34,16 @@ impl Admin {
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub async fn log(&self, count: Option<u64>) -> Result<Vec<ServerLog>, Error> {
-        let get = internal::command(Request::Log(Log::Get { count }));
-        let mut all = Vec::new();
-        for server in internal::servers(&self.client) {
-            let entries = read(internal::ask_server(&self.client, &server, &get, true).await?)?;
-            all.push(ServerLog { server: server.name.clone(), entries });
-        }
-        all.sort_by(|a, b| a.server.cmp(&b.server));
-        Ok(all)
+        let get = command(Request::Log(Log::Get { count }));
+        let logs = self.ask_servers(&get).await?.into_iter();
+        Ok(logs.map(|(server, entries)| ServerLog { server, entries }).collect())
     }
 
     /// Removes all entries of the logs of all primaries.
     #[doc = as_all_calls!()]
     pub async fn reset_log(&self) -> Result<(), Error> {
-        let reset = internal::command(Request::Log(Log::Reset));
-        for server in internal::servers(&self.client) {
-            internal::ask_server(&self.client, &server, &reset, true).await?;
-        }
+        let reset = command(Request::Log(Log::Reset));
+        self.ask_servers::<Vec<u8>>(&reset).await?;
         Ok(())
     }
 }

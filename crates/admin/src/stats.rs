@@ -27,7 +27,7 @@ macro_rules! stats {
 
         impl Stats {
             /// Reads the text of INFO.
-            pub(crate) fn parse(address: &str, text: &str) -> Self {
+            pub(crate) fn parse(address: String, text: &str) -> Self {
                 let fields: BTreeMap<&str, &str> = text
                     .lines()
                     .filter_map(|line| line.split_once(':'))
@@ -39,7 +39,7 @@ macro_rules! stats {
                     version => format!("Valkey {version}"),
                 };
                 Self {
-                    address: address.to_owned(),
+                    address,
                     version,
                     role: get("role").to_owned(),
                     dlock_version: get("dlock_version").to_owned(),
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn the_text_of_a_server_is_read() {
-        let stats = Stats::parse("127.0.0.1:6379", TEXT);
+        let stats = Stats::parse("127.0.0.1:6379".to_owned(), TEXT);
         assert_eq!(stats.version, "Redis 7.0.15");
         assert_eq!(
             (stats.uptime_s, stats.connected_clients, stats.role.as_str()),
@@ -124,6 +124,6 @@ mod tests {
     #[test]
     fn a_valkey_is_one() {
         let text = "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n";
-        assert_eq!(Stats::parse("here", text).version, "Valkey 9.1.2");
+        assert_eq!(Stats::parse("here".to_owned(), text).version, "Valkey 9.1.2");
     }
 }

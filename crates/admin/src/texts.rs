@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_client::Error;
-use dlock_client::internal::{self, read};
+use dlock_client::internal::{self, Moment, read};
 use tokio::task::JoinSet;
 
 use crate::Admin;
@@ -41,17 +41,17 @@ impl Admin {
     pub async fn info_texts(&self, sections: &[&str]) -> Vec<InfoText> {
         // Without an answer, the nodes that were known before are asked.
         let within = internal::retry_for(&self.client).min(ASK_SLOTS_FOR);
-        let _ = internal::refresh(&self.client, within).await;
+        let _ = self.client.core().learn(Moment::now().after(within)).await;
         let mut ask = redis::cmd("INFO");
         ask.arg(sections);
         let mut tasks = JoinSet::new();
-        for server in internal::servers(&self.client) {
+        for (number, server) in self.client.core().servers() {
             let (client, ask) = (self.client.clone(), ask.clone());
             tasks.spawn(async move {
-                let reply = internal::ask_server(&client, &server, &ask, false).await;
+                let reply = client.core().ask_once(number, ask, false).await;
                 let text = reply.and_then(read::<Vec<u8>>);
                 let text = text.map(|text| String::from_utf8_lossy(&text).into_owned());
-                InfoText { server: server.name, text }
+                InfoText { server, text }
             });
         }
         let mut all = tasks.join_all().await;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use dlock_client::Error;
-use dlock_client::internal::{self, ServerRef, read};
+use dlock_client::internal::read;
 
 use crate::{Admin, Entry, Kind};
 
@@ -15,8 +15,8 @@ const PAGE: u32 = 1000;
 pub struct Walk {
     admin: Admin,
     pattern: Vec<u8>,
-    /// What is left to visit; the first one from `cursor` on.
-    left: VecDeque<(ServerRef, Kind)>,
+    /// What is left to visit, by the numbers of the servers; the first one from `cursor` on.
+    left: VecDeque<(usize, Kind)>,
     cursor: Vec<u8>,
 }
 
@@ -36,8 +36,8 @@ impl Admin {
     /// # Ok::<(), dlock_client::Error>(()) }).unwrap();
     /// ```
     pub fn walk(&self, pattern: impl AsRef<[u8]>) -> Walk {
-        let of = |server: ServerRef| Kind::ALL.map(|kind| (server.clone(), kind));
-        let left = internal::servers(&self.client).into_iter().flat_map(of).collect();
+        let of = |(server, _)| Kind::ALL.map(|kind| (server, kind));
+        let left = self.client.core().servers().into_iter().flat_map(of).collect();
         Walk {
             admin: self.clone(),
             pattern: pattern.as_ref().to_vec(),
@@ -54,11 +54,11 @@ impl Walk {
     /// is of the next server.
     #[doc = as_all_calls!()]
     pub async fn next_page(&mut self) -> Result<Option<Vec<Entry>>, Error> {
-        let Some((server, kind)) = self.left.front().cloned() else { return Ok(None) };
-        let (next, keys) = match self.page(&server, kind).await {
+        let Some(&(server, kind)) = self.left.front() else { return Ok(None) };
+        let (next, keys) = match self.page(server, kind).await {
             Ok(page) => page,
             Err(error) => {
-                self.left.retain(|(left, _)| left.name != server.name);
+                self.left.retain(|(left, _)| *left != server);
                 START.clone_into(&mut self.cursor);
                 return Err(error);
             }
@@ -70,10 +70,10 @@ impl Walk {
         Ok(Some(keys.into_iter().map(|key| Entry { key, kind }).collect()))
     }
 
-    async fn page(&self, server: &ServerRef, kind: Kind) -> Result<(Vec<u8>, Vec<Vec<u8>>), Error> {
+    async fn page(&self, server: usize, kind: Kind) -> Result<(Vec<u8>, Vec<Vec<u8>>), Error> {
         let mut page = redis::cmd("SCAN");
         page.arg(&self.cursor).arg("MATCH").arg(&self.pattern).arg("COUNT").arg(PAGE);
         page.arg("TYPE").arg(kind.key_type());
-        read(internal::ask_server(&self.admin.client, server, &page, true).await?)
+        read(self.admin.client.core().ask_once(server, page, true).await?)
     }
 }

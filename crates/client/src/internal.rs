@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_wire::reply::HoldEnd;
-use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 
 pub use crate::base::clock::{Moment, by_the_clock, follow_tokio, millis, sleep_until};
@@ -21,7 +20,7 @@ use crate::handles::connect::ClientBuilder;
 use crate::handles::lock::Lock;
 pub use crate::handles::with::{Holding, lasted, under, verdict};
 use crate::machine::Machine;
-use crate::shell::Core;
+pub use crate::shell::Core;
 
 /// An error of kind [`Invalid`](crate::ErrorKind::Invalid).
 pub fn invalid(text: impl Into<String>) -> Error {
@@ -120,51 +119,6 @@ pub fn no_admission(client: &Client) -> Option<Error> {
 /// Returns when nothing can be taken any more: the client closes, or its runtime ends.
 pub async fn closing(client: &Client) {
     client.core().reached(Machine::no_admission).await;
-}
-
-/// Returns when the server that has `key` has a connection; an error if it has none in time.
-pub async fn connected(client: &Client, key: &[u8], within: Duration) -> Result<(), Error> {
-    client.core().connected(key, within).await
-}
-
-/// Asks the server that has `key`, until there is an answer or the time is over.
-pub async fn ask(
-    client: &Client,
-    key: &[u8],
-    request: &Cmd,
-    within: Duration,
-) -> Result<Value, Error> {
-    client.core().ask(key, request.clone(), within).await
-}
-
-/// One server of a client.
-#[derive(Clone)]
-pub struct ServerRef {
-    /// `host:port`, or the name of the primary among Sentinels: no other server of the client has it.
-    pub name: String,
-    number: usize,
-}
-
-/// Every primary that has keys.
-pub fn servers(client: &Client) -> Vec<ServerRef> {
-    let servers = client.core().servers().into_iter();
-    servers.map(|(number, name)| ServerRef { name, number }).collect()
-}
-
-/// Learns which servers a cluster has.
-pub async fn refresh(client: &Client, within: Duration) -> Result<(), Error> {
-    client.core().learn(Moment::now().after(within)).await
-}
-
-/// Asks one server, whatever its keys. Once: what is asked so changes nothing, or must not be done twice. Without a
-/// connection to it, it waits for one if `is_patient`, and else fails.
-pub async fn ask_server(
-    client: &Client,
-    server: &ServerRef,
-    request: &Cmd,
-    is_patient: bool,
-) -> Result<Value, Error> {
-    client.core().ask_once(server.number, request.clone(), is_patient).await
 }
 
 /// Waits until the hold of `lock` with this token has ended, at most `time`. None: it is still in force.

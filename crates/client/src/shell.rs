@@ -35,7 +35,7 @@ use crate::machine::tracked::TrackedHold;
 use crate::machine::{Action, Effects, Machine};
 
 /// All that the handles of one client share.
-pub(crate) struct Core {
+pub struct Core {
     pub(crate) settings: Arc<Settings>,
     /// Where background work runs.
     pub(crate) runtime: Handle,

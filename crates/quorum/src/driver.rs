@@ -332,7 +332,7 @@ impl Requests {
         };
         match call.request {
             QuorumRequest::Acquire => {
-                let connected = internal::connected(client, &self.key, self.terms.timeout);
+                let connected = client.core().connected(&self.key, self.terms.timeout);
                 tokio::select! {
                     connected = connected => if let Err(error) = connected {
                         contact.give_up();
@@ -372,7 +372,7 @@ impl Requests {
             }
         };
         let request = internal::command(Op::Lock(LockFamily::Lock, op));
-        match internal::ask(client, key, &request, within).await {
+        match client.core().ask(key, request, within).await {
             Ok(reply) => Ok(internal::read_or_null(reply)?.map_or(Answer::No, Answer::Token)),
             Err(error) => match error.kind() {
                 // A lease that ended after the work covered it.

@@ -35,7 +35,9 @@ impl Client {
         Self { core }
     }
 
-    pub(crate) fn core(&self) -> &Arc<Core> {
+    /// What its handles share.
+    #[doc(hidden)]
+    pub fn core(&self) -> &Arc<Core> {
         &self.core
     }
 

@@ -23,20 +23,19 @@ impl Core {
         self.ask(key, command(request), self.settings.retry_for).await
     }
 
-    /// As [`Core::call`], within that time.
-    pub(crate) async fn ask(
-        &self,
-        key: &[u8],
-        request: Cmd,
-        within: Duration,
-    ) -> Result<Value, Error> {
+    /// Asks the server that has `key` until it answers, within that time.
+    ///
+    /// # Errors
+    ///
+    /// That of the server, or of the connection to it.
+    pub async fn ask(&self, key: &[u8], request: Cmd, within: Duration) -> Result<Value, Error> {
         let place = Place::of(key);
         let replies = self.ask_at(place, request, within)?.replies().await?;
         first(replies).map_err(|error| error.of_key(key))
     }
 
     /// The servers that have keys, by number and name.
-    pub(crate) fn servers(&self) -> Vec<(usize, String)> {
+    pub fn servers(&self) -> Vec<(usize, String)> {
         self.inner().machine.servers.with_keys()
     }
 
@@ -49,7 +48,11 @@ impl Core {
     }
 
     /// Resolves when the server that has the key has a connection; an error if it has none in time.
-    pub(crate) async fn connected(&self, key: &[u8], within: Duration) -> Result<(), Error> {
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`](crate::ErrorKind::Unavailable), as said.
+    pub async fn connected(&self, key: &[u8], within: Duration) -> Result<(), Error> {
         let place = Place::of(key);
         let connected = self.reached(|machine| {
             let server =
@@ -61,7 +64,11 @@ impl Core {
     }
 
     /// Asks one server once. Without a connection to it, it waits for one if `is_patient`, and else fails.
-    pub(crate) async fn ask_once(
+    ///
+    /// # Errors
+    ///
+    /// That of the server, or of the connection to it.
+    pub async fn ask_once(
         &self,
         server: usize,
         request: Cmd,

@@ -81,7 +81,11 @@ pub(super) fn start(core: &Arc<Core>) {
 
 impl Core {
     /// Learns which server has which slots.
-    pub(crate) async fn learn(&self, until: Moment) -> Result<(), Error> {
+    ///
+    /// # Errors
+    ///
+    /// No node says it in time.
+    pub async fn learn(&self, until: Moment) -> Result<(), Error> {
         let Some(cluster) = &self.cluster else { return Ok(()) };
         let mut last = Error::unavailable("no node of the cluster is known");
         let known = self.inner().machine.servers.known();
