@@ -17,21 +17,11 @@ use crate::view::View;
 
 /// What keeps the lock alive.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Upkeep {
-    /// Nothing renews it.
-    None,
-    /// It is renewed for at most that long.
-    Renewed { max_hold: Option<Duration> },
-}
-
-impl Upkeep {
-    /// When a lock that was acquired at `begun` has been held for too long.
-    fn ends_by(self, begun: Moment) -> Moment {
-        match self {
-            Self::Renewed { max_hold: Some(max_hold) } => begun.after(max_hold),
-            Self::None | Self::Renewed { max_hold: None } => Moment::NEVER,
-        }
-    }
+pub(crate) struct Upkeep {
+    /// A watchdog renews it.
+    pub(crate) is_renewed: bool,
+    /// It is lost after that.
+    pub(crate) max_hold: Option<Duration>,
 }
 
 /// What the calls of one attempt are made of.
@@ -45,6 +35,7 @@ struct Requests {
     contacts: Vec<Contact>,
     label: Option<Arc<[u8]>>,
     terms: Terms,
+    upkeep: Upkeep,
 }
 
 /// Whether a server was asked for the lock. Nothing is sent to one that is down, so nothing has to be released there
@@ -81,7 +72,6 @@ struct AnsweredCall {
 /// The task of one attempt.
 pub(crate) struct Driver {
     requests: Arc<Requests>,
-    upkeep: Upkeep,
     runtime: Handle,
     attempt: Attempt,
     begun: Moment,
@@ -139,6 +129,7 @@ impl Driver {
             contacts: servers.iter().map(|_| Contact::default()).collect(),
             label: label.cloned(),
             terms,
+            upkeep,
         };
         let (orders, ordered) = mpsc::channel(1);
         let begun = Moment::now();
@@ -146,7 +137,7 @@ impl Driver {
         let (view, seen) = watch::channel(View {
             standing: Standing::Pending,
             until: begun,
-            ends_by: upkeep.ends_by(begun),
+            ends_by: upkeep.max_hold.map_or(Moment::NEVER, |time| begun.after(time)),
             overdue: false,
             tally: Tally::default(),
             closed: false,
@@ -156,7 +147,6 @@ impl Driver {
         let (answers, answered) = mpsc::unbounded_channel();
         let mut driver = Self {
             requests: Arc::new(requests),
-            upkeep,
             runtime: runtime.clone(),
             attempt,
             begun,
@@ -187,28 +177,23 @@ impl Driver {
             self.forget_servers_without_holds();
             tokio::select! {
                 biased;
-                Some(answered) = answered.recv() => self.hear(answered),
-                _ = ordered.recv(), if !released => {
-                    released = true;
-                    let calls = self.attempt.release();
-                    self.send(calls);
+                Some(answered) = answered.recv() => {
+                    self.hear(answered);
+                    continue;
                 }
+                _ = ordered.recv(), if !released => {}
                 () = &mut closing, if !released => {
-                    released = true;
-                    if !self.attempt.is_over() {
-                        self.view.send_modify(|view| view.closed = true);
-                    }
-                    let calls = self.attempt.release();
-                    self.send(calls);
+                    let is_over = self.attempt.is_over();
+                    self.view.send_modify(|view| view.closed = !is_over);
                 }
                 () = sleep_until(self.overdue_at()), if !released => {
-                    released = true;
                     self.view.send_modify(|view| view.overdue = true);
-                    let calls = self.attempt.release();
-                    self.send(calls);
                 }
-                () = sleep_until(self.due()) => {}
+                () = sleep_until(self.due()) => continue,
             }
+            released = true;
+            let calls = self.attempt.release();
+            self.send(calls);
         }
     }
 
@@ -238,7 +223,7 @@ impl Driver {
     /// When the lock, if it is held, has been held for too long.
     fn overdue_at(&self) -> Moment {
         match self.attempt.standing() {
-            Standing::Held { .. } => self.upkeep.ends_by(self.begun),
+            Standing::Held { .. } => self.view.borrow().ends_by,
             _ => Moment::NEVER,
         }
     }
@@ -249,7 +234,7 @@ impl Driver {
         let held = matches!(self.attempt.standing(), Standing::Held { .. });
         let third = self.requests.terms.lease / 3;
         match self.renew_at {
-            _ if !held || matches!(self.upkeep, Upkeep::None) => self.renew_at = None,
+            _ if !held || !self.requests.upkeep.is_renewed => self.renew_at = None,
             None => self.renew_at = Some(self.begun.after(third)),
             Some(at) if at <= Moment::now() => {
                 // The time from which the renewed lease is counted, before anything is sent.

@@ -250,8 +250,9 @@ impl QuorumLock {
     /// One attempt. None: another client has the lock, or is about to.
     async fn attempt(&self, terms: Terms) -> Result<Option<QuorumGuard>, Error> {
         let label = self.label.as_ref();
-        let max_hold = self.max_hold;
-        let upkeep = if self.is_fixed { Upkeep::None } else { Upkeep::Renewed { max_hold } };
+        // A lease that nothing renews ends by itself.
+        let max_hold = self.max_hold.filter(|_| !self.is_fixed);
+        let upkeep = Upkeep { is_renewed: !self.is_fixed, max_hold };
         let (orders, mut view) = Driver::start(&self.servers, &self.key, label, terms, upkeep)?;
         let decided = view.wait_for(|view| view.standing != Standing::Pending).await;
         let Ok(decided) = decided.map(|view| view.clone()) else {
