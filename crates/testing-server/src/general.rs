@@ -1,7 +1,5 @@
 //! The commands of the server itself that this crate sends.
 
-use std::fmt::Display;
-
 use dlock_wire::reply::{Kind, Sink as _};
 use dlock_wire::table::COMMANDS;
 
@@ -15,7 +13,7 @@ impl State {
         let db = self.caller(client).db;
         match (name.to_ascii_uppercase().as_slice(), args) {
             (b"HELLO", _) => hello(client),
-            (b"CLIENT", [what, ..]) if what.eq_ignore_ascii_case(b"ID") => number(client),
+            (b"CLIENT", [what, ..]) if what.eq_ignore_ascii_case(b"ID") => Resp::number(client),
             (b"AUTH" | b"CLIENT", _) => Resp::ok(),
             (b"SELECT", [db]) => self.select(client, db),
             (b"PING", _) => Resp::simple("PONG"),
@@ -24,8 +22,8 @@ impl State {
             (b"COMMAND", [_, names @ ..]) => known(names),
             (b"INFO", sections) => Resp::text(info::text(self, sections)),
             (b"SCAN", [_, options @ ..]) => self.scan(db, options),
-            (b"DEL", keys) => number(keys.iter().filter(|key| self.delete(db, key)).count()),
-            (b"WAIT", _) => number(self.replicas),
+            (b"DEL", keys) => Resp::number(keys.iter().filter(|key| self.delete(db, key)).count()),
+            (b"WAIT", _) => Resp::number(self.replicas),
             (b"WAITAOF", _) => {
                 let mut reply = Resp::default();
                 reply.array(2);
@@ -82,7 +80,7 @@ impl State {
             .keys
             .of(db)
             .filter(|(name, value)| {
-                let own = key_type(value.kind()).as_bytes();
+                let own = Kind::from(value.kind()).key_type().as_bytes();
                 kind.is_none_or(|kind| kind == own) && glob::matches(pattern, name)
             })
             .map(|(name, _)| name)
@@ -123,20 +121,4 @@ fn known(names: &[&[u8]]) -> Resp {
         }
     }
     reply
-}
-
-fn key_type(kind: dlock_core::base::kind::Kind) -> &'static str {
-    use dlock_core::base::kind::Kind as Core;
-    match kind {
-        Core::Lock => Kind::Lock,
-        Core::Fair => Kind::Fair,
-        Core::Rw => Kind::ReadWrite,
-        Core::Semaphore => Kind::Semaphore,
-        Core::Latch => Kind::Latch,
-    }
-    .key_type()
-}
-
-fn number(number: impl Display) -> Resp {
-    Resp::number(number)
 }
