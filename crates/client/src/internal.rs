@@ -12,7 +12,7 @@ pub use crate::base::command::command;
 pub use crate::base::dialer::{Dial, Dialed};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lost::Lost;
-use crate::base::options::Options;
+pub use crate::base::options::Options;
 pub use crate::base::random::{fraction, name as unique_name};
 pub use crate::base::reply::{read, read_or_null, value};
 use crate::handles::client::Client;
@@ -60,15 +60,6 @@ pub fn release_unknown() -> Error {
 /// The error with the keys that it is about, unless it has some already.
 pub fn of_keys(error: Error, keys: Vec<Vec<u8>>) -> Error {
     error.of_keys(keys)
-}
-
-/// An error for options out of range.
-pub fn check_options(
-    lease: Option<Duration>,
-    max_hold: Option<Duration>,
-    label: Option<&Arc<[u8]>>,
-) -> Result<(), Error> {
-    Options { lease, max_hold, label: label.cloned(), ..Options::default() }.check()
 }
 
 /// Reports to `tracing` and `metrics` what becomes of an acquire of a quorum lock.

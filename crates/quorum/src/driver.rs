@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
-use dlock_client::internal::{self, CloseGuard, Moment, millis, sleep_until};
+use dlock_client::internal::{self, CloseGuard, Moment, Options, millis, sleep_until};
 use dlock_client::{Client, Error, ErrorKind, Lost};
 use dlock_wire::request::{Acquire, Fence, LockFamily, LockOp, Op, Release, Renew};
 use tokio::runtime::Handle;
@@ -14,15 +14,6 @@ use tokio::sync::{Notify, mpsc, watch};
 use crate::attempt::{Answer, Attempt, QuorumCall, QuorumRequest, Standing, Terms};
 use crate::tally::Tally;
 use crate::view::View;
-
-/// What keeps the lock alive.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Upkeep {
-    /// A watchdog renews it.
-    pub(crate) is_renewed: bool,
-    /// It is lost after that.
-    pub(crate) max_hold: Option<Duration>,
-}
 
 /// What the calls of one attempt are made of.
 struct Requests {
@@ -33,9 +24,8 @@ struct Requests {
     /// One for each server.
     reqids: Vec<String>,
     contacts: Vec<Contact>,
-    label: Option<Arc<[u8]>>,
+    options: Options,
     terms: Terms,
-    upkeep: Upkeep,
 }
 
 /// Whether a server was asked for the lock. Nothing is sent to one that is down, so nothing has to be released there
@@ -114,9 +104,8 @@ impl Driver {
     pub(crate) fn start(
         servers: &Arc<[Client]>,
         key: &Arc<[u8]>,
-        label: Option<&Arc<[u8]>>,
+        options: &Options,
         terms: Terms,
-        upkeep: Upkeep,
     ) -> Result<(mpsc::Sender<()>, watch::Receiver<View>), Error> {
         let Some(runtime) = servers.first().map(internal::runtime) else {
             return Err(internal::invalid("a quorum lock needs at least one server"));
@@ -127,17 +116,18 @@ impl Driver {
             owner: internal::unique_name(),
             reqids: servers.iter().map(|_| internal::unique_name()).collect(),
             contacts: servers.iter().map(|_| Contact::default()).collect(),
-            label: label.cloned(),
+            options: options.clone(),
             terms,
-            upkeep,
         };
         let (orders, ordered) = mpsc::channel(1);
         let begun = Moment::now();
+        // A lease that nothing renews ends by itself.
+        let max_hold = options.max_hold.filter(|_| !options.is_fixed);
         let (attempt, calls) = Attempt::start(servers.len(), terms);
         let (view, seen) = watch::channel(View {
             standing: Standing::Pending,
             until: begun,
-            ends_by: upkeep.max_hold.map_or(Moment::NEVER, |time| begun.after(time)),
+            ends_by: max_hold.map_or(Moment::NEVER, |time| begun.after(time)),
             overdue: false,
             tally: Tally::default(),
             closed: false,
@@ -234,7 +224,7 @@ impl Driver {
         let held = matches!(self.attempt.standing(), Standing::Held { .. });
         let third = self.requests.terms.lease / 3;
         match self.renew_at {
-            _ if !held || !self.requests.upkeep.is_renewed => self.renew_at = None,
+            _ if !held || self.requests.options.is_fixed => self.renew_at = None,
             None => self.renew_at = Some(self.begun.after(third)),
             Some(at) if at <= Moment::now() => {
                 // The time from which the renewed lease is counted, before anything is sent.
@@ -340,7 +330,7 @@ impl Requests {
                 let mut acquire = Acquire::new(key, owner);
                 acquire.lease_ms = lease_ms;
                 acquire.reqid = reqid;
-                acquire.label = self.label.as_deref();
+                acquire.label = self.options.label.as_deref();
                 (LockOp::Acquire(acquire), self.terms.timeout)
             }
             QuorumRequest::Fence(token) => {

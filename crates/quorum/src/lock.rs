@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_client::internal::{self, Moment, millis};
+use dlock_client::internal::{self, Moment, Options, millis};
 use dlock_client::{Client, Error, ErrorKind};
 use dlock_wire::names::LEASE_MAX_MS;
 use dlock_wire::reply::quote;
 
 use crate::attempt::{Failure, Standing, Terms};
-use crate::driver::{Driver, Upkeep, any_closes};
+use crate::driver::{Driver, any_closes};
 use crate::guard::{QuorumGuard, QuorumHold};
 use crate::view::no_quorum;
 
@@ -67,13 +67,7 @@ const TIMEOUT: Duration = Duration::from_millis(200);
 pub struct QuorumLock {
     servers: Arc<[Client]>,
     key: Arc<[u8]>,
-    lease: Option<Duration>,
-    /// Nothing renews it.
-    is_fixed: bool,
-    max_hold: Option<Duration>,
-    label: Option<Arc<[u8]>>,
-    /// How long `acquire` and `with` try.
-    wait: Option<Duration>,
+    options: Options,
     /// Of one server.
     timeout: Option<Duration>,
     pause: (Duration, Duration),
@@ -86,11 +80,7 @@ impl QuorumLock {
         Self {
             servers: clients.into_iter().collect(),
             key: key.as_ref().into(),
-            lease: None,
-            is_fixed: false,
-            max_hold: None,
-            label: None,
-            wait: None,
+            options: Options::default(),
             timeout: None,
             pause: (Duration::from_millis(10), Duration::from_millis(100)),
         }
@@ -100,14 +90,14 @@ impl QuorumLock {
     /// is the shortest of those of the clients.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
-        (self.lease, self.is_fixed) = (Some(lease), false);
+        (self.options.lease, self.options.is_fixed) = (Some(lease), false);
         self
     }
 
     /// A lease of this length, 30 ms to 365 days, that nothing renews.
     #[must_use]
     pub fn fixed_lease(mut self, lease: Duration) -> Self {
-        (self.lease, self.is_fixed) = (Some(lease), true);
+        (self.options.lease, self.options.is_fixed) = (Some(lease), true);
         self
     }
 
@@ -116,14 +106,14 @@ impl QuorumLock {
     /// effect with a [`fixed_lease`](QuorumLock::fixed_lease). The setting of the clients does not apply.
     #[must_use]
     pub fn max_hold(mut self, time: Duration) -> Self {
-        self.max_hold = Some(time);
+        self.options.max_hold = Some(time);
         self
     }
 
     /// A text for people, 0 to 256 bytes, that INFO shows on each server. The owner is another one for each attempt.
     #[must_use]
     pub fn label(mut self, label: impl AsRef<[u8]>) -> Self {
-        self.label = Some(label.as_ref().into());
+        self.options.label = Some(label.as_ref().into());
         self
     }
 
@@ -131,7 +121,7 @@ impl QuorumLock {
     /// time of the work is not limited.
     #[must_use]
     pub fn timeout(mut self, time: Duration) -> Self {
-        self.wait = Some(time);
+        self.options.timeout = Some(time);
         self
     }
 
@@ -177,7 +167,7 @@ impl QuorumLock {
     ///
     /// As [`try_acquire`](QuorumLock::try_acquire).
     pub async fn acquire(&self) -> Result<QuorumGuard, Error> {
-        let deadline = self.wait.map_or(Moment::NEVER, |time| Moment::now().after(time));
+        let deadline = self.options.timeout.map_or(Moment::NEVER, |time| Moment::now().after(time));
         let guard = self.acquire_with(deadline).await?;
         guard.ok_or_else(|| internal::of_keys(internal::not_acquired(), vec![self.key.to_vec()]))
     }
@@ -227,8 +217,8 @@ impl QuorumLock {
         let Some(of_clients) = of_clients else {
             return Err(internal::invalid("a quorum lock needs at least one server"));
         };
-        internal::check_options(self.lease, self.max_hold, self.label.as_ref())?;
-        let lease = self.lease.unwrap_or(of_clients);
+        self.options.check()?;
+        let lease = self.options.lease.unwrap_or(of_clients);
         let timeout = self.timeout.unwrap_or_else(|| TIMEOUT.min(lease / 10));
         if lease < LEASE_MIN {
             return Err(internal::invalid("lease of a quorum lock must be at least 30 ms"));
@@ -249,11 +239,7 @@ impl QuorumLock {
 
     /// One attempt. None: another client has the lock, or is about to.
     async fn attempt(&self, terms: Terms) -> Result<Option<QuorumGuard>, Error> {
-        let label = self.label.as_ref();
-        // A lease that nothing renews ends by itself.
-        let max_hold = self.max_hold.filter(|_| !self.is_fixed);
-        let upkeep = Upkeep { is_renewed: !self.is_fixed, max_hold };
-        let (orders, mut view) = Driver::start(&self.servers, &self.key, label, terms, upkeep)?;
+        let (orders, mut view) = Driver::start(&self.servers, &self.key, &self.options, terms)?;
         let decided = view.wait_for(|view| view.standing != Standing::Pending).await;
         let Ok(decided) = decided.map(|view| view.clone()) else {
             return Err(internal::abandoned());
@@ -314,7 +300,7 @@ impl fmt::Debug for QuorumLock {
         f.debug_struct("QuorumLock")
             .field("key", &quote(&self.key))
             .field("servers", &self.servers.len())
-            .field("lease", &self.lease)
+            .field("lease", &self.options.lease)
             .finish_non_exhaustive()
     }
 }

@@ -15,15 +15,18 @@ const BIND_MIN: Duration = Duration::from_millis(20);
 
 /// The options that locks, semaphores and several locks share.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Options {
-    pub(crate) lease: Option<Duration>,
+pub struct Options {
+    /// None: that of the client.
+    pub lease: Option<Duration>,
     /// The watchdog does not renew the hold.
-    pub(crate) is_fixed: bool,
+    pub is_fixed: bool,
     /// How long `acquire` and `with` wait.
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) max_hold: Option<Duration>,
+    pub timeout: Option<Duration>,
+    /// How long the watchdog keeps the hold alive.
+    pub max_hold: Option<Duration>,
     pub(crate) owner: Option<Arc<[u8]>>,
-    pub(crate) label: Option<Arc<[u8]>>,
+    /// A text for people.
+    pub label: Option<Arc<[u8]>>,
     pub(crate) bind: Option<Duration>,
     pub(crate) no_reentry: bool,
     pub(crate) wait: Option<Wait>,
@@ -31,8 +34,12 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Errors of kind Invalid, naming the option.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    /// Whether all are in range.
+    ///
+    /// # Errors
+    ///
+    /// Of kind Invalid, naming the option.
+    pub fn check(&self) -> Result<(), Error> {
         if let Some(lease) = self.lease {
             checked_ms("lease", lease)?;
             if !self.is_fixed {
