@@ -72,15 +72,16 @@ class Connection:
         self.pending, self.on_end, self.on_message = collections.deque(), on_end, on_message
         in_background(self.read)
 
-    def call(self, *words, timeout):
-        """The reply. After the timeout the connection is given up: later replies would be those of other requests."""
+    def call(self, *words, timeout, fits=lambda reply: True):
+        """The reply. After the timeout, or a reply that does not fit, the connection is given up: those behind it would
+        be the replies of other requests."""
         words, slot = [str(word).encode() for word in words], queue.SimpleQueue()
         request = b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
         try:
             with self.lock:
                 if not self.is_open:
                     raise Lost("closed")
-                self.pending.append(slot)
+                self.pending.append((slot, fits))
                 self.socket.sendall(b"*%d\r\n%s" % (len(words), request))
             reply = slot.get(timeout=timeout)
         except (queue.Empty, OSError) as error:
@@ -97,7 +98,12 @@ class Connection:
                 if self.on_message is not None and isinstance(reply, list) and reply[0] == "message":
                     self.on_message(reply[2])
                 else:
-                    self.pending.popleft().put(reply)
+                    slot, fits = self.pending.popleft()
+                    if isinstance(reply, Refusal) or fits(reply):
+                        slot.put(reply)
+                        continue
+                    slot.put(Lost(f"the reply of another request: {reply}"))
+                    return self.close()
         except (OSError, EOFError, ValueError, IndexError):
             self.close()
 
@@ -129,7 +135,7 @@ class Connection:
         except OSError:
             pass
         self.socket.close()
-        for slot in list(self.pending):
+        for slot, _ in list(self.pending):
             slot.put(Lost("closed"))
         self.on_end()
 
@@ -216,21 +222,21 @@ class Client:
         for task in list(self.tasks):
             task.woken.set()
 
-    def call(self, *words, timeout=None, link=None):
+    def call(self, *words, timeout=None, link=None, **options):
         """The reply: a value, a Refusal, or Lost."""
         try:
-            return (link or self.link()).call(*words, timeout=timeout or self.timeout)
+            return (link or self.link()).call(*words, timeout=timeout or self.timeout, **options)
         except (Lost, Refusal) as reply:
             if code(reply) in AWAY:
                 self.disconnect()
             return reply
 
-    def block(self, *words):
+    def block(self, *words, **options):
         """The reply to a call that waits with BLOCK. It has a connection of its own while it waits."""
         link = self.blocked.get()
         try:
             link = link if link is not None and link.is_open else self.connect()
-            return self.call(*words, link=link)
+            return self.call(*words, link=link, **options)
         except (Lost, Refusal) as reply:
             return reply
         finally:
@@ -393,11 +399,8 @@ class Task:
             if told["length"] < self.lease * 1000:
                 return Refusal("ERR the lease is longer than the quarantine of the server")
         self.copies += 1
-        reply = (self.client.block if self.is_blocking else self.client.call)(*self.acquire_words())
-        if reply is None or isinstance(reply, Exception) or self.is_grant(reply):
-            return reply
-        self.client.disconnect()
-        return Lost(f"the reply of another request: {reply}")
+        ask = self.client.block if self.is_blocking else self.client.call
+        return ask(*self.acquire_words(), fits=lambda reply: reply is None or self.is_grant(reply))
 
     def is_grant(self, reply):
         """Whether it has tokens, or a permit id."""

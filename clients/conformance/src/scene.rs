@@ -398,7 +398,8 @@ fn proxy(words: &[&str]) -> Option<Proxy> {
             Proxy::Fault(Fault::LoseReply, (*name).to_owned(), times.parse().ok()?)
         }
         ["answer", name, times, reply @ ..] => {
-            let reply = Fault::Answer(whole_reply(&reply.join(" "))?.leak());
+            let replies: Option<Vec<_>> = reply.join(" ").split(" | ").map(whole_reply).collect();
+            let reply = Fault::Answer(replies?.concat().leak());
             Proxy::Fault(reply, (*name).to_owned(), times.parse().ok()?)
         }
         ["hold", "reply", name] => Proxy::Fault(Fault::StallReply, (*name).to_owned(), 1),
