@@ -29,6 +29,7 @@ pub fn value(from: Value) -> reply::Value {
         Value::Nil => reply::Value::Null,
         Value::Int(number) => reply::Value::Int(number),
         Value::BulkString(bytes) => reply::Value::Bytes(bytes),
+        Value::Okay => reply::Value::Bytes(b"OK".to_vec()),
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => {
             reply::Value::Bytes(text.into_bytes())
         }
