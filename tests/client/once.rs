@@ -306,3 +306,31 @@ async fn a_call_that_is_dropped_is_no_run<P: Place>() {
     elsewhere.close().await.unwrap();
     server.left_over_check();
 }
+
+/// Callers may run on another executor than the client.
+#[test]
+fn a_caller_needs_no_runtime_of_tokio() {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    fn here<T>(work: impl Future<Output = T>) -> T {
+        let waker = Arc::new(Unpark(std::thread::current())).into();
+        let (mut work, mut context) = (Box::pin(work), std::task::Context::from_waker(&waker));
+        loop {
+            match work.as_mut().poll(&mut context) {
+                std::task::Poll::Ready(done) => return done,
+                std::task::Poll::Pending => std::thread::park(),
+            }
+        }
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (server, client) = runtime.block_on(start());
+    let lock = client.lock("k");
+    assert_eq!(here(lock.run_once(|_| async { Ok::<_, Error>(7) })).unwrap(), Once::Ran(7));
+    here(here(lock.acquire()).unwrap().release()).unwrap();
+    here(client.close()).unwrap();
+    server.left_over_check();
+}

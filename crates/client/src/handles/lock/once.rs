@@ -115,7 +115,12 @@ impl Lock {
         let Handle { core, target, keys, .. } = &self.handle;
         let flight = core.flights.join(target.family(), &keys.first().into());
         let number = flight.enter();
-        let turn = timeout(deadline.since(Moment::now()), flight.turn(number)).await;
+        let turn = flight.turn(number);
+        // Without a limit no timer is needed, nor the runtime that has one.
+        let turn = match deadline {
+            Moment::NEVER => Ok(turn.await),
+            _ => timeout(deadline.since(Moment::now()), turn).await,
+        };
         let Ok(turn) = turn else { return Err(self.handle.not_acquired()) };
         let Some(permit) = turn else { return Ok(Begun::AnotherRan(flight.result())) };
         // Kept out of the tasks that wait for their turn: there may be very many.
