@@ -91,11 +91,11 @@ impl Settings {
 
 /// The time in milliseconds, or an error of kind Invalid that names the option.
 pub(crate) fn checked_ms(name: &str, time: Duration) -> Result<u64, Error> {
-    let ms = millis(time);
-    if ms == 0 || ms > LEASE_MAX_MS {
+    let most = Duration::from_millis(LEASE_MAX_MS);
+    if !(Duration::from_millis(1)..=most).contains(&time) {
         return Err(Error::invalid(format!("{name} must be 1 ms to 365 days")));
     }
-    Ok(ms)
+    Ok(millis(time))
 }
 
 /// An error of kind Invalid for a lease out of range that the watchdog renews.

@@ -50,7 +50,8 @@ impl Background {
             ));
         }
         let _timers_of = self.runtime.enter();
-        Ok(park_until(work))
+        // A budget that a foreign executor gave this thread is filled by nobody while it is blocked.
+        Ok(park_until(coop::unconstrained(work)))
     }
 }
 
