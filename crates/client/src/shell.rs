@@ -192,13 +192,15 @@ impl Core {
         result
     }
 
-    /// That connection is of no use any more, if it is still the one that is up.
-    fn broken(&self, server: usize, generation: u64) {
+    /// That connection is of no use any more. False: nor is one wanted, or it has a successor.
+    fn broken(&self, server: usize, generation: u64) -> bool {
         self.act(|inner, _| {
-            if inner.wires.get(server).is_some_and(|wire| wire.is_up(generation)) {
+            let wire = inner.wires.get(server).filter(|wire| wire.is(generation));
+            if wire.is_some_and(|wire| wire.up.is_some()) {
                 inner.machine.actions.push_back(Action::Break(server));
             }
-        });
+            wire.is_some()
+        })
     }
 
     // Calls.
@@ -278,8 +280,7 @@ impl Inner {
                 }
                 Action::ReadOnly(server) => {
                     if let Some(wire) = self.wires.get_mut(server) {
-                        wire.is_read_only();
-                        self.machine.effects.changes = true;
+                        self.machine.effects.changes |= wire.is_read_only();
                     }
                 }
             }

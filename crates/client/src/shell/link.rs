@@ -116,12 +116,11 @@ impl Wire {
     }
 
     /// The server is a replica. Another address may be the primary's by now, or this one may lead to another server. So
-    /// the connection is given up; where no Sentinels tell of a new primary, not before `READ_ONLY`.
-    pub(super) fn is_read_only(&mut self) {
+    /// the connection is given up, which is true then; where no Sentinels tell of a new primary, not before `READ_ONLY`.
+    pub(super) fn is_read_only(&mut self) -> bool {
         self.idle.clear();
-        if let Some(up) = &mut self.up {
-            up.is_stale |= self.is_named || up.opened.elapsed() > READ_ONLY;
-        }
+        let up = self.up.as_mut().filter(|up| self.is_named || up.opened.elapsed() > READ_ONLY);
+        up.is_some_and(|up| !std::mem::replace(&mut up.is_stale, true))
     }
 
     /// Why nothing can be asked.
@@ -133,9 +132,14 @@ impl Wire {
         }
     }
 
+    /// Whether that is the connection that is up, or being opened, or was the last one.
+    pub(super) fn is(&self, generation: u64) -> bool {
+        self.generation == Some(generation)
+    }
+
     /// Whether that connection is up.
     pub(super) fn is_up(&self, generation: u64) -> bool {
-        self.generation == Some(generation) && self.up.is_some()
+        self.is(generation) && self.up.is_some()
     }
 
     /// The number of the connection that is up, and how to connect to the same server once more.
@@ -169,13 +173,18 @@ impl Supervisor {
                     let up = Up { shared, dialer, opened, is_stale: false };
                     if self.connected(generation, up) {
                         let end = self.while_up(generation, &here).await;
-                        telemetry::disconnected(&self.name, end);
-                    }
-                    if let Some(core) = self.core.upgrade() {
-                        core.broken(self.server, generation);
+                        // The client may have ended it.
+                        if self
+                            .core
+                            .upgrade()
+                            .is_some_and(|core| core.broken(self.server, generation))
+                        {
+                            telemetry::disconnected(&self.name, end);
+                        }
                     }
                     opened.elapsed() < LASTING
                 }
+                Err(error) if error.kind() == ErrorKind::Closed => return,
                 Err(error) => {
                     let error = error.at(&self.name);
                     telemetry::not_connected(&self.name, &error, !was_down);
@@ -201,7 +210,7 @@ impl Supervisor {
         let Some(core) = self.core.upgrade() else { return false };
         core.act(|inner, now| {
             let wire = inner.wires.get_mut(self.server);
-            let Some(wire) = wire.filter(|wire| wire.generation == Some(generation)) else {
+            let Some(wire) = wire.filter(|wire| wire.is(generation)) else {
                 return false;
             };
             wire.up = Some(up);
@@ -321,11 +330,7 @@ impl AsyncPushSender for Listener {
         {
             core.act(|inner, now| {
                 // What an earlier connection still had to say is asked for over the new one.
-                if inner
-                    .wires
-                    .get(self.server)
-                    .is_some_and(|wire| wire.generation == Some(self.generation))
-                {
+                if inner.wires.get(self.server).is_some_and(|wire| wire.is(self.generation)) {
                     inner.machine.message(text, now);
                 }
             });
