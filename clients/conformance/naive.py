@@ -73,8 +73,7 @@ class Connection:
         in_background(self.read)
 
     def call(self, *words, timeout, fits=lambda reply: True):
-        """The reply. After the timeout, or a reply that does not fit, the connection is given up: those behind it would
-        be the replies of other requests."""
+        """The reply. After a wrong one, or none in time, the connection is given up: others are of other requests."""
         words, slot = [str(word).encode() for word in words], queue.SimpleQueue()
         request = b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
         try:
@@ -98,12 +97,9 @@ class Connection:
                 if self.on_message is not None and isinstance(reply, list) and reply[0] == "message":
                     self.on_message(reply[2])
                 else:
-                    slot, fits = self.pending.popleft()
-                    if isinstance(reply, Refusal) or fits(reply):
-                        slot.put(reply)
-                        continue
-                    slot.put(Lost(f"the reply of another request: {reply}"))
-                    return self.close()
+                    if not (isinstance(reply, Refusal) or self.pending[0][1](reply)):
+                        raise ValueError("the reply of another request")
+                    self.pending.popleft()[0].put(reply)
         except (OSError, EOFError, ValueError, IndexError):
             self.close()
 

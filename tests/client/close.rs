@@ -295,3 +295,24 @@ async fn closing_waits_for_a_release_under_way() {
     within("the release", release).await.unwrap().unwrap();
     server.left_over_check();
 }
+
+/// Also of one that waits until a quarantine is over, or for the run of another task.
+#[tokio::test]
+async fn closing_ends_calls_that_wait_for_a_run() {
+    let (server, client) = start().await;
+    let work = client.lock("k");
+    let running = tokio::spawn(async move {
+        work.run_once(|_| std::future::pending::<Result<(), Error>>()).await
+    });
+    until("it runs", || server.cmd(&["EXISTS", "k"]).int() == 1).await;
+    let lock = client.lock("k");
+    let waiting =
+        tokio::spawn(async move { lock.run_once(|_| async { Ok::<_, Error>(()) }).await });
+    tokio::task::yield_now().await;
+    client.close().await.unwrap();
+    for call in [running, waiting] {
+        let ended = within("a call", call).await.unwrap();
+        assert!(matches!(ended.unwrap_err().kind(), ErrorKind::Closed | ErrorKind::Lost { .. }));
+    }
+    server.left_over_check();
+}

@@ -143,6 +143,7 @@ impl Error {
         let kind = codes::kind_of(&error);
         let text = match (error.code(), error.detail()) {
             (Some(code), Some(detail)) => format!("{code} {detail}"),
+            _ if error.kind() == redis::ErrorKind::Parse => "the reply is broken".to_owned(),
             _ => error.to_string(),
         };
         let mut this = Self::new(kind, text);

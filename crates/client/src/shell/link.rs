@@ -116,7 +116,7 @@ impl Wire {
     }
 
     /// The server is a replica. Another address may be the primary's by now, or this one may lead to another server. So
-    /// the connection is given up, which is true then; where no Sentinels tell of a new primary, not before `READ_ONLY`.
+    /// the connection is given up; where no Sentinels tell of a new primary, not before `READ_ONLY`. True: it is now.
     pub(super) fn is_read_only(&mut self) -> bool {
         self.idle.clear();
         let up = self.up.as_mut().filter(|up| self.is_named || up.opened.elapsed() > READ_ONLY);

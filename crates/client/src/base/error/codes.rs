@@ -42,8 +42,9 @@ pub(super) fn kind_of(error: &redis::RedisError) -> ErrorKind {
         return match error.kind() {
             redis::ErrorKind::AuthenticationFailed => ErrorKind::Refused,
             redis::ErrorKind::InvalidClientConfig => ErrorKind::Invalid,
-            // Also said while the primary that they name does not answer.
-            redis::ErrorKind::MasterNameNotFoundBySentinel
+            // A reply that broke off, or is none; and what is also said while the primary does not answer.
+            redis::ErrorKind::Parse
+            | redis::ErrorKind::MasterNameNotFoundBySentinel
             | redis::ErrorKind::NoValidReplicasFoundBySentinel => ErrorKind::Unavailable,
             _ if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() => {
                 ErrorKind::Unavailable

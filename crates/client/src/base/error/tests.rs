@@ -52,3 +52,12 @@ fn the_code_decides_and_the_text_is_kept() {
         assert_eq!(from_server("ERR", text).kind(), ErrorKind::Invalid);
     }
 }
+
+/// It is no answer: the request is sent again.
+#[test]
+fn a_broken_reply_passes() {
+    let broken = redis::parse_redis_value(b"?\r\n").expect_err("no reply");
+    let error = Error::from_redis(broken);
+    assert!(error.passes() && error.is_unanswered(), "{error:?}");
+    assert_eq!(error.to_string(), "the reply is broken");
+}

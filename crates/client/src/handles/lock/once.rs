@@ -16,6 +16,7 @@ use crate::base::flight::{Flight, SharedResult};
 use crate::handles::guard::Guard;
 use crate::handles::with::{Holding, lasted, verdict, while_held};
 use crate::hold::Hold;
+use crate::machine::Machine;
 use crate::machine::acquire::Limit;
 
 /// Before a free lock that grants nothing now is asked again.
@@ -108,8 +109,16 @@ impl Lock {
         }
     }
 
-    /// Waits until the work is to run here, or another run has finished.
+    /// Waits until the work is to run here, or another run has finished, or the client closes.
     pub(crate) async fn begin_once(&self) -> Result<Begun, Error> {
+        tokio::select! {
+            biased;
+            closed = self.handle.core.reached(Machine::no_admission) => Err(closed),
+            begun = self.await_turn() => begun,
+        }
+    }
+
+    async fn await_turn(&self) -> Result<Begun, Error> {
         self.lock_family()?;
         let deadline = self.handle.deadline();
         let Handle { core, target, keys, .. } = &self.handle;
@@ -157,7 +166,7 @@ impl Lock {
             match (guard, other) {
                 (Some(guard), Some(token)) => {
                     // It ended before the lock was acquired here.
-                    let ended = lock.await_end(token, Moment::now()).await?;
+                    let ended = lock.await_end(token, Moment::now().after(within)).await?;
                     if ended.is_none_or(|ended| ended.how != HoldEnd::Done) {
                         return Ok(Some(guard));
                     }
