@@ -73,20 +73,14 @@ struct Inner {
 /// The replies to what is on its way.
 type Flying = Pin<Box<dyn Future<Output = RedisResult<Vec<Value>>> + Send>>;
 
-/// Sends the only one of these.
-async fn only(connection: &mut MultiplexedConnection, commands: &[Cmd]) -> RedisResult<Vec<Value>> {
-    let Some(command) = commands.first() else { return Ok(Vec::new()) };
-    Ok(vec![connection.send_packed_command(command).await?])
-}
-
 /// Sends these in one go; the first `skip` replies do not count.
 async fn exchange(
     connection: &mut MultiplexedConnection,
     commands: &[Cmd],
     skip: usize,
 ) -> RedisResult<Vec<Value>> {
-    if commands.len() == 1 {
-        return only(connection, commands).await;
+    if let [only] = commands {
+        return Ok(vec![connection.send_packed_command(only).await?]);
     }
     let mut pipeline = redis::Pipeline::with_capacity(commands.len());
     for command in commands {
@@ -301,13 +295,8 @@ impl Inner {
         let mut is_answered = false;
         while let Some((flight, commands)) = self.machine.next(server, now) {
             let (mut shared, skip) = (up.shared.clone(), usize::from(flight.entry.asking));
-            let mut flying: Flying = if commands.len() == 1 {
-                // Most are, and then this needs half of the space.
-                Box::pin(unconstrained(async move { only(&mut shared, &commands).await }))
-            } else {
-                let replies = async move { exchange(&mut shared, &commands, skip).await };
-                Box::pin(unconstrained(replies))
-            };
+            let replies = async move { exchange(&mut shared, &commands, skip).await };
+            let mut flying: Flying = Box::pin(unconstrained(replies));
             // It is polled once here, and has to be sent by that.
             let polled = flying.as_mut().poll(&mut Context::from_waker(&wire.reader));
             if let Poll::Ready(replies) = polled {

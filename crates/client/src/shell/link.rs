@@ -174,11 +174,8 @@ impl Supervisor {
                     if self.connected(generation, up) {
                         let end = self.while_up(generation, &here).await;
                         // The client may have ended it.
-                        if self
-                            .core
-                            .upgrade()
-                            .is_some_and(|core| core.broken(self.server, generation))
-                        {
+                        let core = self.core.upgrade();
+                        if core.is_some_and(|core| core.broken(self.server, generation)) {
                             telemetry::disconnected(&self.name, end);
                         }
                     }
