@@ -106,15 +106,13 @@ class Link {
       this.#timer = undefined;
       if (this.ended.isOver || this.#open === 0) return;
       const limit = this.limit(this.#block);
-      let left = this.#progressAt + limit - performance.now();
-      if (left <= 0) {
-        if (this.#overdueSince === this.#progressAt) {
-          return this.ended.end(new Disconnected(`no reply within ${limit} ms`));
-        }
-        this.#overdueSince = this.#progressAt; // that computation may have kept the request from being written
-        left = limit / 10;
+      const left = this.#progressAt + limit - performance.now();
+      if (left > 0) return this.#watchIn(left);
+      if (this.#overdueSince === this.#progressAt) {
+        return this.ended.end(new Disconnected(`no reply within ${limit} ms`));
       }
-      this.#watchIn(left);
+      this.#overdueSince = this.#progressAt; // that computation may have kept the request from being written
+      this.#watchIn(limit / 10);
     });
   };
 }

@@ -1,6 +1,6 @@
 /** What ends calls, and what keeps the process alive: connections and timers do not, calls that someone awaits do. */
 
-import { afterReads } from "./clock.js";
+import { afterReads, now } from "./clock.js";
 
 /** Node fires longer timers at once. */
 export const LONGEST_TIMER = 2 ** 31 - 1;
@@ -51,16 +51,26 @@ export function onAbort(signal: AbortSignal | undefined, tell: () => void): () =
   };
 }
 
+/** How late the end of a time may be noticed, and how much longer it is if that is later. */
+const [LATE, MORE] = [30, 50];
+
 /**
- * The outcome of a promise, or that of `late` after this time, when all that has arrived is read. Rejects when the call
- * ends.
+ * The outcome of a promise, or that of `late` after this time, when all that has arrived is read. If that is noticed
+ * late, a computation may have kept requests from being written and replies from being read: there is more time, once.
+ * Rejects when the call ends.
  */
 export function bounded<T>(promise: Promise<T>, ms: number, call: Ending, late: () => T): Promise<T> {
   return new Promise((resolve, reject) => {
-    const stop = () => afterReads(() => Promise.resolve().then(late).then(resolve, reject));
-    const timer = ms <= LONGEST_TIMER ? setTimeout(stop, ms).unref() : undefined;
+    let latest = now() + ms + LATE;
+    const look = () => {
+      if (now() < latest) return void Promise.resolve().then(late).then(resolve, reject);
+      latest = Infinity;
+      timer = setTimeout(afterReads, MORE, look).unref();
+    };
+    let timer = ms <= LONGEST_TIMER ? setTimeout(afterReads, ms, look).unref() : undefined;
     const takeBack = call.onEnd(() => reject(call.reason));
     promise.then(resolve, reject).finally(() => {
+      latest = Infinity; // also for a look that is about to come
       clearTimeout(timer);
       takeBack();
     });

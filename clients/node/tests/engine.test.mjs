@@ -286,3 +286,20 @@ describe("connections", { concurrency: 4 }, () => {
     assert.deepEqual([fake.opened, fake.sent.length], [opened, length]);
   });
 });
+
+test("a request that a computation kept from being written has time for its reply", async () => {
+  const fake = fakeOf();
+  const { answer } = fake;
+  fake.answer = async (command) => {
+    await new Promise(setImmediate); // as libraries write: behind the computation
+    await sleep(10);
+    return answer(command);
+  };
+  const locks = fake.locks({ responseTimeout: 100 });
+  await (await locks.acquire("k")).release(); // it is connected
+  const asked = locks.lock("k").tryAcquire();
+  for (let turn = 0; turn < 10; turn += 1) await null;
+  for (const at = performance.now(); performance.now() < at + 150;);
+  await (await asked).release();
+  await locks.close();
+});

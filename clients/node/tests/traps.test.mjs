@@ -295,6 +295,17 @@ for (const kind of KINDS) {
       await hold.release();
     });
 
+    test("computing in chunks, with a turn of the event loop between", async () => {
+      const [locks, key] = [await make(kind, { lease: 1000 }), newKey()];
+      const hold = await locks.acquire(key);
+      for (let turn = 0; turn < 8; turn += 1) {
+        for (const at = performance.now(); performance.now() < at + 400;);
+        await new Promise(setImmediate);
+        hold.check();
+      }
+      await hold.release();
+    });
+
     test("after a wait the first renewal asks for the whole lease", async () => {
       const [locks, key, one] = [await make(kind), newKey(), await server()];
       const before = await locks.acquire(key);
