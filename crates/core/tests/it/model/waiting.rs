@@ -61,6 +61,7 @@ impl Model {
         if self.stop_observing(client) {
             let answer = if error { Answer::Error("STOPPED") } else { Answer::Null };
             self.out.wakes.push((client, answer));
+            self.settle(touched, &[]); // queues that were left while writes were refused
             return Answer::Count(1);
         }
         Answer::Count(0)
@@ -70,7 +71,9 @@ impl Model {
     pub fn abandoned(&mut self, client: u64, touched: &[usize]) -> Out {
         let is_its =
             |place: &Place| place.client == client && matches!(place.how, How::Blocked { .. });
-        self.stop_observing(client);
+        if self.stop_observing(client) {
+            self.settle(touched, &[]);
+        }
         for k in 0..KEYS.len() {
             if let Some(at) = self.queues[k].iter().position(is_its) {
                 self.stop_waiting(k, at);
