@@ -1,6 +1,6 @@
 //! AWAIT: observers of a hold. After each step, each observer of a hold that has left its key is answered.
 
-use super::{Answer, Family, Lock, Model, text_key};
+use super::{Answer, Family, Hold, Lock, Model, text_key};
 use dlock_wire::request::AwaitEnd;
 
 /// A blocked AWAIT.
@@ -8,8 +8,9 @@ use dlock_wire::request::AwaitEnd;
 pub(super) struct Observer {
     pub k: usize,
     pub client: u64,
-    /// The hold.
+    /// The hold. If another key with a hold of the same token, which FENCE makes, is moved here, that one counts.
     serial: u64,
+    token: u64,
     until: Option<u64>,
 }
 
@@ -32,26 +33,27 @@ impl Model {
         else {
             return Some(Answer::Count(1));
         };
-        let serial = hold.serial;
+        let (serial, token) = (hold.serial, hold.token);
         let Some(ms) = call.block_ms.filter(|_| may_block) else { return Some(Answer::Null) };
         let here = self.observers.iter().filter(|observer| observer.k == k).count();
         if here >= self.settings.per_key || !self.make_room() {
             return Some(Answer::Error("LIMIT"));
         }
         let until = (ms > 0).then_some(self.now + ms);
-        self.observers.push(Observer { k, client, serial, until });
+        self.observers.push(Observer { k, client, serial, token, until });
         None
     }
 
     /// Answers observers at the end of a step.
     pub(super) fn answer_observers(&mut self) {
         for observer in std::mem::take(&mut self.observers) {
-            let Observer { k, client, serial, until } = observer;
+            let Observer { client, until, .. } = observer;
             if until.is_some_and(|until| until <= self.now) && self.found_over.contains(&client) {
                 self.out.wakes.push((client, Answer::Null));
                 self.out.counters.timeouts += 1;
-            } else if self.holds(k).any(|hold| hold.serial == serial) {
-                self.observers.push(observer);
+            } else if let Some(hold) = self.observed(&observer) {
+                let (serial, token) = (hold.serial, hold.token);
+                self.observers.push(Observer { serial, token, ..observer });
             } else {
                 self.out.wakes.push((client, Answer::Count(1)));
             }
@@ -60,8 +62,12 @@ impl Model {
 
     /// Number of observers that count towards the limit of all waiters: not those whose hold has ended in this step.
     pub(super) fn counted_observers(&self) -> usize {
-        let observes = |o: &&Observer| self.holds(o.k).any(|hold| hold.serial == o.serial);
-        self.observers.iter().filter(observes).count()
+        self.observers.iter().filter(|observer| self.observed(observer).is_some()).count()
+    }
+
+    fn observed(&self, observer: &Observer) -> Option<&Hold> {
+        self.holds(observer.k)
+            .find(|hold| hold.serial == observer.serial || hold.token == observer.token)
     }
 
     /// Number of observers that INFO shows.
