@@ -18,7 +18,9 @@ impl Model {
             let call = &Release { delay_ms: call.delay_ms.filter(|_| is_it), ..*call };
             self.take_count(k, (call, mode), at.expect("it counts"));
             self.spend(k, Verb::Release(call, mode), used);
-            self.hand_off(k);
+            if left == 0 {
+                self.hand_off(k);
+            }
             return if is_it { Answer::Count(left) } else { Answer::Error("UNKNOWN") };
         }
         let waits = self.place_of(k, &owner, mode);
@@ -54,7 +56,10 @@ impl Model {
         } else {
             self.take_count(k, (call, mode), unnamed.unwrap_or(last));
         }
-        self.hand_off(k);
+        // As long as it holds, nobody comes in by this; a quarantine that ended is the matter of the tick.
+        if left == 0 {
+            self.hand_off(k);
+        }
         Answer::Count(left as u64)
     }
 

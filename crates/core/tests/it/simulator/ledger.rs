@@ -50,6 +50,8 @@ pub struct Ledger {
     /// Connections that closed. Some tests use such a number again; the machine may see to its end then.
     closed: BTreeSet<u64>,
     last: u64,
+    /// The last number when the call under way began.
+    before: u64,
     /// Number of promises that were noted.
     noted: u64,
 }
@@ -70,6 +72,16 @@ struct Promised {
     is_untouched: bool,
     /// Another call than the one that it was granted to has been answered with it.
     is_known: bool,
+}
+
+impl Promised {
+    /// Whether it began in the call whose numbers come after this one: BREAK ends it, too, if a lease that was over
+    /// made way for it, and not if BREAK itself did. So nothing is promised.
+    fn began_after(&mut self, number: u64) -> bool {
+        let is_it = self.open[0].number > number;
+        self.until = if is_it { 0 } else { self.until };
+        is_it
+    }
 }
 
 #[derive(Debug)]
@@ -112,6 +124,7 @@ impl Ledger {
 
     /// A call begins. It may be blocked and woken in one step.
     pub fn calls(&mut self, caller: Caller, op: &Op<'_>) {
+        self.before = self.last;
         if let Some(asked) = self.asked(caller, op) {
             self.blocked.insert(caller.client, asked);
         }
@@ -195,13 +208,17 @@ impl Ledger {
             }
             Op::Lock(family, LockOp::Break(call)) => {
                 let (kind, key) = (kind_of(family), at(call.key));
-                self.holds.retain(|_, hold| !(hold.kind == kind && hold.at == key));
+                let before = self.before;
+                self.holds.retain(|_, hold| {
+                    !(hold.kind == kind && hold.at == key) || hold.began_after(before)
+                });
             }
             Op::Rw(RwOp::Break(call)) => {
-                let key = at(call.key);
+                let (key, before) = (at(call.key), self.before);
                 self.holds.retain(|_, hold| {
                     let is_meant = call.owner.is_none_or(|owner| *owner == *hold.owner);
                     !(hold.kind == Kind::Rw && hold.at == key && is_meant)
+                        || hold.began_after(before)
                 });
             }
             Op::Sem(SemOp::Break(call)) => {
