@@ -287,6 +287,23 @@ async fn a_busy_thread_does_not_lose_the_lock() {
     server.left_over_check();
 }
 
+/// Work that never yields also keeps requests from being written.
+#[tokio::test]
+async fn a_request_behind_a_computation_has_time_for_its_reply() {
+    const LIMIT: Duration = Duration::from_secs(1);
+    let server = Server::start();
+    let builder = Client::builder().response_timeout(LIMIT).retry_for(LIMIT);
+    let client = builder.connect(&server.url()).await.unwrap();
+    let lock = client.lock("k");
+    lock.acquire().await.unwrap().release().await.unwrap();
+    for _ in 0..4 {
+        let work = async { std::thread::sleep(LIMIT + Duration::from_millis(100)) };
+        let (guard, ()) = tokio::join!(lock.try_acquire(), work);
+        guard.unwrap().expect("free").release().await.unwrap();
+    }
+    server.left_over_check();
+}
+
 /// One round trip renews a thousand holds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_holds_cost_one_round_trip_per_period() {

@@ -101,6 +101,8 @@ struct Running {
     blocks: Option<usize>,
     /// When the first of its timers rings, perhaps too early.
     timer: Moment,
+    /// The last copy that was given more time.
+    excused: Option<u32>,
     waker: Option<Waker>,
     outcome: Option<Outcome>,
     /// Nobody waits for it.
@@ -187,6 +189,7 @@ impl Machine {
             copy: 0,
             blocks: None,
             timer: Moment::NEVER,
+            excused: None,
             waker: None,
             outcome: None,
             is_detached,

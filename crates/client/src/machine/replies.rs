@@ -1,12 +1,13 @@
 //! What servers say, and whether they can be reached.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::{Cmd, Value};
 
 use super::calls::Replies;
 use super::hold_state::RenewalReply;
-use super::servers::{Entry, Flight, Renewing, To};
+use super::servers::{Entry, Flight, Renewing, Server, To};
 use super::slot::Place;
 use super::slots::ClusterSlots;
 use super::{Action, Machine, REDIRECTIONS, Running};
@@ -41,15 +42,25 @@ impl Machine {
         next
     }
 
+    /// How long a reply may take.
+    pub(super) fn response_limit(&self) -> Duration {
+        self.settings.response_timeout.min(self.holds.shortest() / 3)
+    }
+
+    /// When a connection is given up unless a reply comes.
     pub(super) fn overdue_at(&self, server: usize) -> Moment {
-        let limit = self.settings.response_timeout.min(self.holds.shortest() / 3);
-        self.servers.all.get(server).map_or(Moment::NEVER, |server| server.overdue_at(limit))
+        let server = self.servers.all.get(server).filter(|server| server.flying > 0);
+        let at = |server: &Server| {
+            server.overdue.unwrap_or_else(|| server.progress.after(self.response_limit()))
+        };
+        server.map_or(Moment::NEVER, at)
     }
 
     /// A connection to that server stands.
     pub(crate) fn connected(&mut self, server: usize, now: Moment) {
         if let Some(server) = self.servers.all.get_mut(server) {
-            (server.is_up, server.error, server.progress) = (true, None, now);
+            (server.is_up, server.error) = (true, None);
+            (server.progress, server.overdue) = (now, None);
         }
         self.actions.push_back(Action::Send(server));
         self.effects.changes = true;

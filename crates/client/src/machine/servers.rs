@@ -78,7 +78,7 @@ pub(crate) struct Server {
     pub(crate) flying: usize,
     /// When the last reply came, or the first batch of those on their way was sent.
     pub(crate) progress: Moment,
-    /// That moment, if no reply came in time since.
+    /// If no reply came in time since: until when there is more time.
     pub(crate) overdue: Option<Moment>,
     /// Connections of their own that calls block.
     blocked: usize,
@@ -288,17 +288,5 @@ impl Servers {
             }
         }
         None
-    }
-}
-
-impl Server {
-    /// When its connection is given up unless a reply comes.
-    pub(crate) fn overdue_at(&self, limit: Duration) -> Moment {
-        if self.flying == 0 {
-            return Moment::NEVER;
-        }
-        // A computation may have kept the replies from being read: once, a little more time is given.
-        let more = if self.overdue == Some(self.progress) { limit / 10 } else { Duration::ZERO };
-        self.progress.after(limit + more)
     }
 }

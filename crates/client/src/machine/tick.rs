@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::acquire::Heard;
 use super::calls::Next;
@@ -10,6 +11,11 @@ use super::slot::Place;
 use super::{Action, CHECKS, HEARTBEAT, Machine};
 use crate::base::clock::Moment;
 use crate::base::lost::Lost;
+
+/// How late the end of a time may be noticed, and how much longer it is if that is later: a computation on the thread
+/// of the runtime may have kept the request from being written.
+const LATE: Duration = Duration::from_millis(30);
+const MORE: Duration = Duration::from_millis(50);
 
 impl Machine {
     /// When [`Machine::tick`] is due.
@@ -37,9 +43,17 @@ impl Machine {
             if running.outcome.is_some() {
                 continue;
             }
-            if running.call.wake_at() > now {
+            let due = running.call.wake_at();
+            if due > now {
                 // It has been set later since.
                 self.advance(id, Next::Rest, now);
+                continue;
+            }
+            let copy = Some(running.copy);
+            if due.after(LATE) < now && running.excused != copy {
+                running.excused = copy;
+                running.timer = now.after(MORE);
+                self.timers.push(Reverse((running.timer, id)));
                 continue;
             }
             self.unblock(id);
@@ -90,7 +104,7 @@ impl Machine {
         if self.watch_at(number) > now {
             return;
         }
-        let waits = self.waits();
+        let (waits, limit) = (self.waits(), self.response_limit());
         let Some(server) = self.servers.all.get_mut(number) else { return };
         if server.flying == 0 {
             server.progress = now;
@@ -99,11 +113,11 @@ impl Machine {
                 let commands = Arc::from([redis::cmd("PING")]);
                 self.push(Entry { to, place, commands, confirm: None, asking: false });
             }
-        } else if server.overdue == Some(server.progress) {
-            server.overdue = None;
+        } else if server.overdue.take().is_some() {
             self.actions.push_back(Action::Break(number));
         } else {
-            server.overdue = Some(server.progress);
+            // A computation may have kept requests from being written, and replies from being read.
+            server.overdue = Some(now.after(limit / 10));
         }
     }
 
