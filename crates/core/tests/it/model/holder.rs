@@ -17,8 +17,14 @@ impl Model {
             // A hold with another token ends without DELAY.
             let call = &Release { delay_ms: call.delay_ms.filter(|_| is_it), ..*call };
             self.take_count(k, (call, mode), at.expect("it counts"));
+            // It may also wait, if its hold came here with another key.
+            let waits = self.place_of(k, &owner, mode);
+            let waits = waits.filter(|&at| self.queues[k][at].request.as_deref() == Some(id));
+            if let Some(at) = waits {
+                self.leave(k, at);
+            }
             self.spend(k, Verb::Release(call, mode), used);
-            if left == 0 {
+            if left == 0 || waits.is_some() {
                 self.hand_off(k);
             }
             return if is_it { Answer::Count(left) } else { Answer::Error("UNKNOWN") };
