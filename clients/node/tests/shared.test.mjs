@@ -33,6 +33,10 @@ for (const kind of KINDS) {
 
     test("using tells the work of a loss, and rejects with it", async () => {
       const [locks, key, one] = [await make(kind), newKey(), await server()];
+      const before = await locks.acquire(key);
+      const next = locks.acquire(key);
+      await before.release();
+      await (await next).release(); // from now on messages come: they say why
       for (const end of [(resolve) => resolve(), (_, reject, signal) => reject(signal.reason),
         (_, reject) => reject(new DOMException("aborted by a library", "AbortError"))]) {
         const running = locks.using(key, (signal) => {

@@ -282,28 +282,6 @@ for (const kind of KINDS) {
       await hold.release();
     });
 
-    test("a long computation behind a request", async () => {
-      const [locks, key] = [await make(kind, { responseTimeout: 1000 }), newKey()];
-      await (await locks.acquire(key)).release();
-      const asked = locks.lock(key).tryAcquire();
-      for (let turn = 0; turn < 5; turn += 1) await null; // until the request is with the library
-      for (const at = performance.now(); performance.now() < at + 1100;);
-      const hold = await asked;
-      hold.check();
-      await hold.release();
-    });
-
-    test("computing in chunks, with a turn of the event loop between", async () => {
-      const [locks, key] = [await make(kind, { lease: 1000 }), newKey()];
-      const hold = await locks.acquire(key);
-      for (let turn = 0; turn < 8; turn += 1) {
-        for (const at = performance.now(); performance.now() < at + 400;);
-        await new Promise(setImmediate);
-        hold.check();
-      }
-      await hold.release();
-    });
-
     test("after a wait the first renewal asks for the whole lease", async () => {
       const [locks, key, one] = [await make(kind), newKey(), await server()];
       const before = await locks.acquire(key);
