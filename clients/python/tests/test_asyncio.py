@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 
 import pytest
 import redis.asyncio
@@ -287,3 +288,17 @@ def test_control_c_releases(server, key):
     finally:
         child.kill()
         child.wait()
+
+
+async def test_a_request_behind_a_computation_has_time_for_its_reply(server, key):
+    """However far the call has come: the computation may keep its request from being written."""
+    client = redis.asyncio.Redis(port=server.port)
+    async with AsyncDLock(client, response_timeout=0.5) as locks:
+        await (await locks.lock(key).acquire()).release()
+        for turns in range(4):
+            asked = asyncio.ensure_future(locks.lock(key).try_acquire())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            time.sleep(0.6)
+            await (await asked).release()
+    await client.aclose()

@@ -16,6 +16,10 @@ from ._programs import Pause, Program, Step, acquire, release
 from ._requests import Message, Target, log
 from .errors import Disconnected, DLockError, NoTime, ServerError
 
+# How late, in seconds, the end of a time may be noticed, and how much longer it is if that is later: a computation may
+# have kept a request from being written.
+LATE, MORE = 0.03, 0.05
+
 T = TypeVar("T")
 L = TypeVar("L")
 
@@ -144,9 +148,17 @@ class AsyncEngine(Engine):
 
     async def _result(self, future: Any, seconds: float, futures: set[Any]) -> Any:
         """What the future gets within this time; else None."""
-        timer = None
+        timer, latest = None, now() + seconds + LATE
+
+        def end() -> None:
+            nonlocal timer, latest
+            if now() > latest:
+                timer, latest = self.loop.call_later(MORE, end), math.inf
+            elif not future.done():
+                future.set_result(None)
+
         if seconds < 1e6:
-            timer = self.loop.call_later(max(0.0, seconds), lambda: future.done() or future.set_result(None))
+            timer = self.loop.call_later(max(0.0, seconds), end)
         futures.add(future)
         try:
             return await future
