@@ -8,6 +8,7 @@ use dlock_wire::request::AwaitEnd;
 pub(super) struct Observer {
     pub k: usize,
     pub client: u64,
+    family: Family,
     /// The hold. If another key with a hold of the same token, which FENCE makes, is moved here, that one counts.
     serial: u64,
     token: u64,
@@ -40,7 +41,7 @@ impl Model {
             return Some(Answer::Error("LIMIT"));
         }
         let until = (ms > 0).then_some(self.now + ms);
-        self.observers.push(Observer { k, client, serial, token, until });
+        self.observers.push(Observer { k, client, family, serial, token, until });
         None
     }
 
@@ -66,8 +67,10 @@ impl Model {
     }
 
     fn observed(&self, observer: &Observer) -> Option<&Hold> {
-        self.holds(observer.k)
-            .find(|hold| hold.serial == observer.serial || hold.token == observer.token)
+        let &Observer { k, family, serial, token, .. } = observer;
+        let follower =
+            || self.writer(k).filter(|hold| hold.token == token && self.families[k] == family);
+        self.holds(k).find(|hold| hold.serial == serial).or_else(follower)
     }
 
     /// Number of observers that INFO shows.
