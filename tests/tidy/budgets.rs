@@ -28,7 +28,6 @@ pub const LONG_FILES: &[(&str, usize)] = &[
     ("clients/node/tests/programs.test.mjs", 558),
     ("clients/node/tests/traps.test.mjs", 528),
     ("clients/python/src/redis_dlock/_sync.py", 526),
-    ("crates/core/tests/it/simulator/ledger.rs", 474),
     ("crates/core/tests/it/simulator/steps.rs", 456),
     ("crates/core/tests/it/support/mod.rs", 494),
     ("crates/core/tests/it/tables/places.rs", 497),

@@ -7,6 +7,7 @@
 //! counts in the time of the clients. During a pause leases stand still, so they can only end later.
 
 mod changes;
+mod promise;
 
 use dlock_core::base::key::Key;
 use dlock_core::base::kind::Kind;
@@ -21,6 +22,7 @@ use dlock_wire::reply::Info;
 use dlock_wire::request::{
     Acquire, LockFamily, LockOp, Mode, MultiOp, Op, Release, Renew, RwOp, SemOp,
 };
+use promise::{Open, Promised};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A key: its database and its name.
@@ -54,44 +56,6 @@ pub struct Ledger {
     before: u64,
     /// Number of promises that were noted.
     noted: u64,
-}
-
-/// A hold, and until when it was promised.
-#[derive(Debug)]
-struct Promised {
-    at: At,
-    kind: Kind,
-    mode: Option<Mode>,
-    owner: Vec<u8>,
-    until: u64,
-    /// The answered requests that are not released.
-    open: Vec<Open>,
-    /// It is bound: the time, and the connection (0: closed).
-    bind: Option<(u64, u64)>,
-    /// Only a message said that it was granted.
-    is_untouched: bool,
-    /// Another call than the one that it was granted to has been answered with it.
-    is_known: bool,
-}
-
-impl Promised {
-    /// Whether it began in the call whose numbers come after this one: BREAK ends it, too, if a lease that was over
-    /// made way for it, and not if BREAK itself did. So nothing is promised.
-    fn began_after(&mut self, number: u64) -> bool {
-        let is_it = self.open[0].number > number;
-        self.until = if is_it { 0 } else { self.until };
-        is_it
-    }
-}
-
-#[derive(Debug)]
-struct Open {
-    number: u64,
-    id: Option<Vec<u8>>,
-    /// The connection to which the only answer so far is on its way.
-    in_flight: Option<u64>,
-    /// The hold began with it.
-    is_first: bool,
 }
 
 /// A request for a hold.
@@ -188,7 +152,7 @@ impl Ledger {
                     self.holds.get_mut(&(at(call.key), permit::text(&call.permit).to_vec()))
                 {
                     let bind = call.bind_ms.map(|ms| (ms, caller.client));
-                    answer(hold, call.lease_ms.map(|ms| self.now + ms), bind);
+                    hold.answer(call.lease_ms.map(|ms| self.now + ms), bind);
                     if hold.bind.is_some() && self.closed.contains(&caller.client) {
                         hold.until = hold.until.min(self.now);
                     }
@@ -354,7 +318,7 @@ impl Ledger {
         }
         hold.until = hold.until.max(until);
         (hold.is_untouched, hold.is_known) = (false, true);
-        bind_again(hold, bind);
+        hold.bind_again(bind);
         if hold.bind.is_some() && is_closed {
             hold.until = hold.until.min(self.now);
         }
@@ -376,7 +340,7 @@ impl Ledger {
         }) {
             self.noted += 1;
             let bind = call.bind_ms.map(|ms| (ms, caller.client));
-            answer(hold, call.lease_ms.map(|ms| now + ms), bind);
+            hold.answer(call.lease_ms.map(|ms| now + ms), bind);
             if hold.bind.is_some() && self.closed.contains(&caller.client) {
                 hold.until = hold.until.min(now);
             }
@@ -407,7 +371,7 @@ impl Ledger {
                     }
                 }
                 None if call.all && is_it => return false,
-                None if counts => take_one(hold),
+                None if counts => hold.take_one(),
                 None => {}
             }
             !hold.open.is_empty()
@@ -435,33 +399,6 @@ impl Ledger {
             );
             left.is_some()
         });
-    }
-}
-
-/// An answered RENEW.
-fn answer(hold: &mut Promised, until: Option<u64>, bind: Option<(u64, u64)>) {
-    hold.until = hold.until.max(until.unwrap_or(0));
-    (hold.is_untouched, hold.is_known) = (false, true);
-    bind_again(hold, bind);
-}
-
-fn bind_again(hold: &mut Promised, bind: Option<(u64, u64)>) {
-    let larger = |((old, _), (ms, client)): ((u64, u64), (u64, u64))| (old.max(ms), client);
-    hold.bind = hold.bind.zip(bind).map(larger);
-}
-
-/// One count less: one without an id, else the youngest. Counts without an id are alike, so one whose answer is on its
-/// way goes last: what does not arrive is taken back if there is still one.
-fn take_one(hold: &mut Promised) {
-    hold.is_known = true;
-    let unnamed = |on_its_way: bool| {
-        let is_it = |open: &Open| open.id.is_none() && open.in_flight.is_some() == on_its_way;
-        hold.open.iter().position(is_it)
-    };
-    let unnamed = unnamed(false).or_else(|| unnamed(true));
-    let youngest = hold.open.iter().enumerate().max_by_key(|(_, open)| open.number);
-    if let Some(at) = unnamed.or(youngest.map(|(at, _)| at)) {
-        hold.open.remove(at);
     }
 }
 
