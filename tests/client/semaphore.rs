@@ -48,6 +48,7 @@ async fn permits_are_leased_and_given_back<P: Place>() {
         assert!(two.valid_for() > Duration::from_secs(29));
 
         // A wide request at the head is not overtaken.
+        until("no place", || waiters(&server) == 0).await;
         let wide = waiting(&semaphore.clone().count(3));
         until("the wide place", || waiters(&server) == 1).await;
         let narrow = waiting(&semaphore);
