@@ -66,6 +66,7 @@ impl Model {
         self.observers.iter().filter(|observer| self.observed(observer).is_some()).count()
     }
 
+    /// The hold that it waits for, if it is there.
     fn observed(&self, observer: &Observer) -> Option<&Hold> {
         let &Observer { k, family, serial, token, .. } = observer;
         let follower =

@@ -174,7 +174,7 @@ impl Ledger {
                 let (kind, key) = (kind_of(family), at(call.key));
                 let before = self.before;
                 self.holds.retain(|_, hold| {
-                    !(hold.kind == kind && hold.at == key) || hold.began_after(before)
+                    !(hold.kind == kind && hold.at == key) || hold.may_outlast_break(before)
                 });
             }
             Op::Rw(RwOp::Break(call)) => {
@@ -182,7 +182,7 @@ impl Ledger {
                 self.holds.retain(|_, hold| {
                     let is_meant = call.owner.is_none_or(|owner| *owner == *hold.owner);
                     !(hold.kind == Kind::Rw && hold.at == key && is_meant)
-                        || hold.began_after(before)
+                        || hold.may_outlast_break(before)
                 });
             }
             Op::Sem(SemOp::Break(call)) => {

@@ -60,11 +60,13 @@ impl Promised {
         }
     }
 
-    /// Whether it began in the call whose numbers come after this one: BREAK ends it, too, if a lease that was over
-    /// made way for it, and not if BREAK itself did. So nothing is promised.
-    pub fn began_after(&mut self, number: u64) -> bool {
-        let is_it = self.open[0].number > number;
-        self.until = if is_it { 0 } else { self.until };
-        is_it
+    /// BREAK was called when `before` was the last number: whether the hold may be there. It may if it began in that
+    /// call: behind the broken one it stays, behind a lease that was over it was broken, too. So nothing is promised.
+    pub fn may_outlast_break(&mut self, before: u64) -> bool {
+        let is_new = self.open[0].number > before;
+        if is_new {
+            self.until = 0;
+        }
+        is_new
     }
 }
