@@ -161,3 +161,33 @@ impl Machine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::settings::Settings;
+    use crate::machine::calls::AskCall;
+    use crate::machine::servers::Servers;
+
+    /// When a request that gets no reply within a second is over, if the machine is told the time at these moments.
+    fn over_at(told_ms: &[u64]) -> Option<u64> {
+        let at = |ms| Moment::from_nanos(ms * 1_000_000);
+        let mut servers = Servers::new(false, 1);
+        servers.named("server");
+        let mut machine = Machine::new(Arc::new(Settings::default()), 0, servers);
+        let second = Duration::from_secs(1);
+        let ask = AskCall::new(Place::Server(0), [redis::cmd("PING")], second, second, at(0));
+        let id = machine.run(Box::new(ask), false, at(0));
+        told_ms.iter().copied().find(|&ms| {
+            machine.tick(at(ms));
+            machine.calls[&id].outcome.is_some()
+        })
+    }
+
+    #[test]
+    fn an_end_that_is_noticed_late_comes_a_little_later_once() {
+        assert_eq!(over_at(&[999, 1_029, 1_200]), Some(1_029));
+        assert_eq!(over_at(&[999, 1_100, 1_149, 1_150, 1_200]), Some(1_150));
+        assert_eq!(over_at(&[999, 1_100, 9_000]), Some(9_000));
+    }
+}
